@@ -1,0 +1,11 @@
+"""What ``Handlers.run`` raises before a handler is entered."""
+
+from __future__ import annotations
+
+
+class UnknownTask(Exception):  # noqa: N818  named by what it says of the job
+    """No registered handler has this name; the job fails with the reason ``task-unknown``."""
+
+
+class InvalidData(Exception):  # noqa: N818  named by what it says of the job
+    """The data does not fit the handler's parameters; the job fails with the reason ``data-invalid``."""
