@@ -1,0 +1,88 @@
+"""What children and the supervisor need of the machine: protocols of a few methods. ``host`` implements them.
+
+The words that go through them (events, levels, statuses, outcomes) are closed lists; see docs/ssot/events.md.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal, Protocol, TypeAlias
+
+    Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+    #: ``queue`` or ``http``: the task type of the pool.
+    Operation: TypeAlias = str
+    Outcome: TypeAlias = Literal["success", "failure"]
+else:
+
+    class Protocol:
+        """Stands in for ``typing.Protocol``: importing ``typing`` costs every child a fifth of its start."""
+
+
+#: Every event that this package logs. No other name is ever logged.
+EVENTS = frozenset(
+    {
+        "worker.process.start",
+        "worker.process.stop",
+        "worker.process.status",
+        "worker.child.ready",
+        "worker.child.exit",
+        "worker.child.recycle",
+        "worker.child.restart",
+        "worker.child.rejected",
+        "worker.task.failed",
+        "worker.task.lease_lost",
+        "worker.task.released",
+    }
+)
+
+#: Every value of the label ``status`` of ``worker.process_total``.
+PROCESS_STATUSES = frozenset(
+    {
+        "start_success",
+        "start_failure",
+        "stop_success",
+        "stop_failure",
+        "status_success",
+        "status_failure",
+        "recycle_success",
+        "recycle_failure",
+    }
+)
+
+
+class Clock(Protocol):
+    """Time that never goes back."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+
+class Log(Protocol):
+    """The log of this process. A log that fails, or whose reader stalls, changes nothing for who writes to it."""
+
+    def event(self, level: Level, event: str, /, **fields: object) -> None:
+        """Writes one event of ``EVENTS`` with bounded fields."""
+
+    def exception(self, level: Level, event: str, error: BaseException, /, **fields: object) -> None:
+        """The same, with the traceback of an application's own error."""
+
+
+class TaskSpan(Protocol):
+    """One task being measured; current for what the task itself traces."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Closes the span, counts the task and its duration."""
+
+
+class Telemetry(Protocol):
+    """Spans and metrics. A back end that fails or hangs changes nothing about a task or a pool."""
+
+    def task(self, operation: Operation) -> TaskSpan:
+        """Begins the span ``worker.task``."""
+
+    def process(self, status: str, seconds: float = 0.0) -> None:
+        """Counts one of ``PROCESS_STATUSES`` and records the span ``worker.process`` that took ``seconds``."""
+
+    def flush(self, seconds: float) -> None:
+        """Hands over what was recorded; waits ``seconds`` at most."""

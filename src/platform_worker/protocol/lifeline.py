@@ -1,0 +1,151 @@
+"""The words on the lifeline between the guardian and one child. Each is one line of UTF-8, at most 4096 bytes.
+
+Down, guardian to child::
+
+    boot {"generation":7,"incarnation":2,"max_requests":1000,"members_fd":5,"pool_id":"c0ffee","slot":0,
+          "stop_timeout_ms":10000,"task_type":"queue","until_empty":false,"worker_count":4}
+    go
+    go on
+    stop
+    terminate
+
+``boot`` is the first line, and one line. ``go``: take over the slot; ``go on``: another ``max_requests``; ``stop``:
+finish the task in hand, take no other; ``terminate``: what follows is a SIGTERM that interrupts the task in hand.
+
+Up, child to guardian, in this order::
+
+    booted
+    ready
+    last
+    empty
+    done
+    failed worker-handlers-unimportable
+
+``booted``: the artifacts are verified, the handlers imported, the source constructed; ``ready``: tasks are taken;
+``last``: the last task of the limit was received; ``empty``: nothing claimable is left; ``done``: everything is
+settled and exit 0 follows; ``failed``: exit 1 follows, for a reason of the closed sets.
+
+The end of the stream means to the child that the guardian is gone, and to the guardian that the child is.
+"""
+
+from __future__ import annotations
+
+from platform_worker.value import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: Bound of a line, newline included. It fits ``PIPE_BUF``, so that a line is never torn by another writer.
+MAX_LINE = 4096
+
+GO = "go"
+GO_ON = "go on"
+STOP = "stop"
+TERMINATE = "terminate"
+DOWN = frozenset({GO, GO_ON, STOP, TERMINATE})
+
+BOOTED = "booted"
+READY = "ready"
+LAST = "last"
+EMPTY = "empty"
+DONE = "done"
+UP = frozenset({BOOTED, READY, LAST, EMPTY, DONE})
+
+_BOOT = "boot "
+_FAILED = "failed "
+
+_INTEGERS = {
+    "generation": 0,
+    "incarnation": 0,
+    "slot": 0,
+    "worker_count": 1,
+    "max_requests": 1,
+    "stop_timeout_ms": 1,
+}
+
+
+class LifelineViolation(ValueError):
+    """A line that is none of this protocol's. The text names the rule, never the content."""
+
+
+class Boot(Value):
+    """What a child is told of itself. ``max_requests`` is its own limit, jitter applied.
+
+    ``log_exceptions`` is false where the same boot has failed before, and the log has the traceback already.
+    """
+
+    generation: int
+    incarnation: int
+    slot: int
+    worker_count: int
+    pool_id: str
+    max_requests: int
+    stop_timeout_ms: int
+    task_type: str
+    until_empty: bool
+    members_fd: int | None
+    log_exceptions: bool = True
+
+
+def format_boot(fields: Mapping[str, Any]) -> str:
+    """The boot line, without its newline, of the dictionary that the supervisor made."""
+    import json
+
+    line = _BOOT + json.dumps(fields, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    parse_boot(line.encode())
+    return line
+
+
+def parse_boot(line: bytes) -> Boot:
+    """What ``boot {…}`` says; raises ``LifelineViolation`` for anything else."""
+    import json
+
+    if len(line) >= MAX_LINE or not line.startswith(_BOOT.encode()):
+        raise LifelineViolation("not a boot line")
+    try:
+        fields = json.loads(line[len(_BOOT) :])
+    except (ValueError, RecursionError) as error:
+        raise LifelineViolation("boot: not JSON") from error
+    if not isinstance(fields, dict):
+        raise LifelineViolation("boot: not an object")
+    if fields.keys() - set(Boot.__match_args__) or set(Boot.__match_args__) - fields.keys() - {"log_exceptions"}:
+        raise LifelineViolation("boot: not its keys")
+    for key, least in _INTEGERS.items():
+        if type(fields[key]) is not int or fields[key] < least:
+            raise LifelineViolation(f"boot: invalid {key}")
+    if not isinstance(fields["pool_id"], str) or not isinstance(fields["task_type"], str):
+        raise LifelineViolation("boot: invalid pool_id or task_type")
+    if type(fields["until_empty"]) is not bool or type(fields.get("log_exceptions", True)) is not bool:
+        raise LifelineViolation("boot: invalid until_empty or log_exceptions")
+    members = fields["members_fd"]
+    if members is not None and (type(members) is not int or members < 0):
+        raise LifelineViolation("boot: invalid members_fd")
+    return Boot(**fields)
+
+
+def parse_down(line: bytes) -> str:
+    """One word to a running child."""
+    word = line.decode("utf-8", "replace")
+    if word not in DOWN:
+        raise LifelineViolation("no word to a child")
+    return word
+
+
+def format_failed(reason: str) -> str:
+    """``failed <reason>``."""
+    return _FAILED + reason
+
+
+def parse_up(line: str) -> tuple[str, str | None]:
+    """One line of a child: its word, and the reason where the word is ``failed``.
+
+    The reason may be any text: whether it is of the closed sets is for the reader to check, since what a child
+    says is never shown otherwise.
+    """
+    if line in UP:
+        return line, None
+    if line.startswith(_FAILED) and len(line) > len(_FAILED):
+        return "failed", line[len(_FAILED) :]
+    raise LifelineViolation("no word of a child")
