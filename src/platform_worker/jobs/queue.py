@@ -1,0 +1,254 @@
+"""``Queue``: how an application, and the command line, use the queue. It needs no running pool."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+from platform_worker.errors import WorkerQueueError, WorkerStartError
+from platform_worker.jobs import model
+from platform_worker.jobs.errors import JobCancelled, JobFailed
+from platform_worker.jobs.ids import is_id
+from platform_worker.jobs.job import Job, NewJob, QueueCounts, job_of
+from platform_worker.jobs.new import QUEUE_NAME, invalid, row_of
+from platform_worker.jobs.store import Filter, StoreUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from platform_worker.jobs.store import ClientStore, Row
+
+#: Rows a round trip of ``enqueue_many``.
+_BATCH = 1000
+
+
+class Queue:
+    """The queue that the selected artifact generation enables. A context manager; for one thread at a time.
+
+    Every method raises ``WorkerQueueError("worker-queue-unavailable")`` where the store cannot be reached, and
+    ``WorkerUsageError("worker-job-invalid")``, with the field and its rule as a hint, for arguments off the rules.
+    """
+
+    def __init__(self, store: ClientStore, settings: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> None:
+        self._store = store
+        self._settings = settings
+        self._tasks = tasks
+
+    @classmethod
+    def open(cls, root: str | Path | None = None) -> Queue:
+        """Opens the queue of ``root`` (else ``$WORKER_ROOT``, else the current directory); creates the store."""
+        where = os.path.abspath(os.fspath(root) if root is not None else os.environ.get("WORKER_ROOT") or ".")
+        from platform_worker.artifacts.boot import load_current, resolve_settings
+
+        try:
+            generation = load_current(where)
+        except WorkerStartError as error:
+            raise WorkerQueueError("worker-generation-missing", hints=["run worker build first"]) from error
+        source = generation.container["task_source"]
+        factory = _load(source["entry_point"])
+        if not hasattr(factory, "client"):
+            raise WorkerQueueError("worker-queue-unavailable", hints=["app.modules: no queue with a store is enabled"])
+        config = resolve_settings(generation.config["plugins"].get(source["name"], {}), os.environ)
+        settings = resolve_settings(generation.config["queue"], os.environ)
+        with _reachable():
+            store = factory.client(config, settings, where)
+        return cls(store, settings, generation.container["tasks"])
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the store."""
+        self._store.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The queues that this root's pool serves, in order."""
+        return tuple(self._settings["names"])
+
+    def enqueue(
+        self,
+        task: str | Callable[..., object],
+        data: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | datetime.timedelta | None = None,
+        run_at: datetime.datetime | None = None,
+        max_attempts: int | None = None,
+        timeout_ms: int | None = None,
+        backoff_ms: int | None = None,
+        unique: str | None = None,
+        connection: object | None = None,
+        allow_unknown: bool = False,
+    ) -> str:
+        """Adds one job, or finds the unfinished one with the same ``unique`` key; its id.
+
+        With ``connection`` it is part of the caller's transaction: nothing is seen before its commit.
+        """
+        job = NewJob(
+            task, data, queue, priority, delay, run_at, max_attempts, timeout_ms, backoff_ms, unique, allow_unknown
+        )
+        row = row_of(job, self._tasks, self._settings, self._store.now_ms())
+        with _reachable():
+            return self._store.enqueue([row], connection)[0]
+
+    def enqueue_many(self, jobs: Iterable[NewJob]) -> list[str]:
+        """Adds many, a thousand a round trip; the ids, in order. All are checked before the first is added."""
+        ids: list[str] = []
+        for batch in self._batches(jobs):
+            with _reachable():
+                ids += self._store.enqueue(batch)
+        return ids
+
+    def get(self, id: str) -> Job:
+        """One job, whole; ``worker-job-unknown`` where it is not there."""
+        with _reachable():
+            row = self._store.get(id) if is_id(id) else None
+        if row is None:
+            raise WorkerQueueError("worker-job-unknown")
+        return job_of(row)
+
+    def jobs(
+        self,
+        *,
+        status: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[Job]:
+        """Newest first; ``after`` is the last id seen."""
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise invalid("limit: must be a whole number, 1 or more")
+        with _reachable():
+            try:
+                rows = self._store.jobs(Filter(_status(status), queue, task), min(limit, 2**31), after)
+            except KeyError:
+                raise WorkerQueueError("worker-job-unknown", hints=["after: no job has this id"]) from None
+        return [job_of(row) for row in rows]
+
+    def cancel(self, id: str) -> None:
+        """Cancels a job that waits; asks one that runs to stop. ``worker-job-state`` for a finished one."""
+        self._change(id, model.Cancel())
+
+    def retry(self, id: str) -> None:
+        """Puts a failed or cancelled job back on its queue, as new."""
+        self._change(id, model.Retry())
+
+    def ids(self, *, status: str | None = None, queue: str | None = None) -> list[str]:
+        """The ids of all such jobs, oldest first."""
+        with _reachable():
+            return list(self._store.ids(Filter(_status(status), queue)))
+
+    def purge(self, *, older_than: datetime.timedelta, status: str | None = None) -> int:
+        """Removes jobs that finished longer than ``older_than`` ago; how many."""
+        if not isinstance(older_than, datetime.timedelta) or older_than < datetime.timedelta(0):
+            raise invalid("older_than: must be a timedelta, 0 or more")
+        if _status(status) not in (None, *model.FINISHED):
+            raise invalid("status: only completed, failed and cancelled jobs can be removed")
+        before = self._store.now_ms() - older_than // datetime.timedelta(milliseconds=1)
+        with _reachable():
+            # With no age to keep, what finished in this very millisecond is meant too.
+            return self._store.purge(before if older_than else before + 1, status)
+
+    def recover(self) -> int:
+        """Ends the claims whose lease has ended, never a live one; how many."""
+        with _reachable():
+            return self._store.recover()
+
+    def counts(self) -> dict[str, QueueCounts]:
+        """Every queue of ``names``, in order, then every other that has jobs or is paused."""
+        with _reachable():
+            found = self._store.counts()
+        now = self._store.now_ms()
+        names = [*self.names, *sorted(set(found) - set(self.names))]
+        return {name: _counts(found.get(name, {}), now) for name in names}
+
+    def pause(self, name: str) -> None:
+        """The queue takes jobs in and gives none out."""
+        self._pause(name, True)
+
+    def resume(self, name: str) -> None:
+        """The queue gives jobs out again; waiting workers are woken."""
+        self._pause(name, False)
+
+    def result(self, id: str, timeout: float | None = None) -> Any:
+        """Waits for the job's end; its result. Raises ``JobFailed``, ``JobCancelled``, or ``TimeoutError``."""
+        self.get(id)
+        with _reachable():
+            if not self._store.wait_finished(id, timeout):
+                raise TimeoutError("the job has not finished in time")
+        job = self.get(id)
+        if job.status == model.FAILED:
+            raise JobFailed(error=job.error)
+        if job.status == model.CANCELLED:
+            raise JobCancelled()
+        return job.result
+
+    def rows_of(self, jobs: Iterable[NewJob]) -> Iterator[Row]:
+        """Checks jobs one by one, as ``enqueue`` would; the first that is off raises."""
+        for job in jobs:
+            yield row_of(job, self._tasks, self._settings, self._store.now_ms())
+
+    def _batches(self, jobs: Iterable[NewJob]) -> Iterator[list[Row]]:
+        rows = list(self.rows_of(jobs))
+        for start in range(0, len(rows), _BATCH):
+            yield rows[start : start + _BATCH]
+
+    def _change(self, id: str, event: model.Event) -> None:
+        with _reachable():
+            try:
+                refusal = self._store.change(id, event)
+            except KeyError:
+                raise WorkerQueueError("worker-job-unknown") from None
+        if refusal is not None:
+            raise WorkerQueueError("worker-job-state")
+
+    def _pause(self, name: str, paused: bool) -> None:
+        if not isinstance(name, str) or QUEUE_NAME.fullmatch(name) is None:
+            raise invalid("queue: must match [a-z0-9._-]{1,64}")
+        with _reachable():
+            self._store.pause(name, paused)
+
+
+class _reachable:  # noqa: N801  reads as the statement it is
+    """Turns the store's word for being away into the public error, at this one edge."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, StoreUnavailable):
+            raise WorkerQueueError("worker-queue-unavailable", hints=[error.rule]) from error
+
+
+def _load(entry_point: str) -> Any:
+    import importlib
+
+    module, _, attribute = entry_point.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise WorkerQueueError("worker-queue-unavailable", hints=[f"app.modules: {entry_point} is missing"]) from error
+
+
+def _status(status: str | None) -> str | None:
+    if status is not None and status not in model.STATUSES:
+        raise invalid(f"status: must be one of {', '.join(model.STATUSES)}")
+    return status
+
+
+def _counts(found: Mapping[str, Any], now: int) -> QueueCounts:
+    oldest = found.get("oldest_run_at")
+    return QueueCounts(
+        paused=bool(found.get("paused", False)),
+        **{status: found.get(status, 0) for status in model.STATUSES},
+        oldest_queued_seconds=None if oldest is None else max(now - oldest, 0) / 1000,
+    )

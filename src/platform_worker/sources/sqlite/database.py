@@ -1,0 +1,153 @@
+"""One connection to the file: how it is opened, how it waits for the write lock, how SQLite's errors become ours.
+
+SQLite's own busy handler sleeps 1, 2, 5, 10 … ms, a hundred times the length of our transactions. So its timeout is
+zero here, and the wait is ours: it begins at 50 µs, and it waits on the stop's descriptor, so that a stop ends it.
+A lock beside SQLite's own would be fairer, and would let one frozen process hold up all others; so there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from platform_worker.jobs.store import StoreUnavailable
+from platform_worker.sources.sqlite import schema
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    Patience = Callable[[float], None]
+
+_BUSY, _LOCKED, _READONLY, _IOERR, _FULL, _CANTOPEN, _PROTOCOL, _NOTADB, _CORRUPT = 5, 6, 8, 10, 13, 14, 15, 26, 11
+
+#: What a person may look at, by SQLite's primary result code.
+_RULES = {
+    _BUSY: "sqlite.path: another process holds the write lock",
+    _LOCKED: "sqlite.path: the database is locked",
+    _READONLY: "sqlite.path: the file and its folder must be writable",
+    _IOERR: "sqlite.path: the disk answers with an error",
+    _FULL: "sqlite.path: the disk is full",
+    _CANTOPEN: "sqlite.path: the file and its folder must be readable and writable",
+    _PROTOCOL: "sqlite.path: the file's locks do not work",
+    _NOTADB: "sqlite.path: the file is not an SQLite database",
+    _CORRUPT: "sqlite.path: the database is damaged",
+}
+#: These do not pass by themselves.
+_LASTING = frozenset({_NOTADB, _CORRUPT})
+
+_FIRST_PAUSE = 0.00005
+_LONGEST_PAUSE = 0.01
+
+
+def unavailable(error: sqlite3.Error) -> StoreUnavailable | None:
+    """Our word for an error of the machine's; ``None`` for one that is a mistake in a statement."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None or code & 0xFF not in _RULES:
+        return None
+    return StoreUnavailable(_RULES[code & 0xFF], transient=code & 0xFF not in _LASTING)
+
+
+def prepare(path: str) -> None:
+    """Creates the file, readable by its owner alone, and its folder, where they are missing."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        code = _FULL if error.errno == 28 else _CANTOPEN
+        raise StoreUnavailable(_RULES[code], transient=False) from error
+
+
+class Database:
+    """A connection that opens itself again after an error. Not for two threads at once, nor for a forked process.
+
+    ``patience(seconds)`` is how whoever calls waits for a lock; it raises to give up.
+    """
+
+    def __init__(self, path: str, synchronous: str) -> None:
+        self.path = path
+        self._synchronous = "FULL" if synchronous == "full" else "NORMAL"
+        self._connection: sqlite3.Connection | None = None
+        self._pid = os.getpid()
+
+    def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience) -> T:
+        """``work`` on the connection, outside a transaction: it must only read, in one statement or regardless."""
+        try:
+            return _insist(lambda: work(self._open(patience)), patience)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def write(self, work: Callable[[sqlite3.Connection], T], patience: Patience) -> T:
+        """``work`` in one write transaction: all of it happens, or nothing and an error."""
+        try:
+            connection = self._open(patience)
+            _insist(lambda: connection.execute("BEGIN IMMEDIATE"), patience)
+            try:
+                value = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return value
+
+    def close(self) -> None:
+        """Closes the connection; the next use opens a new one."""
+        connection, self._connection = self._connection, None
+        # In a forked process the connection is the parent's: left alone, not closed.
+        if connection is not None and self._pid == os.getpid():
+            connection.close()
+
+    def _failed(self, error: sqlite3.Error) -> Exception:
+        self.close()
+        return unavailable(error) or error
+
+    def _open(self, patience: Patience) -> sqlite3.Connection:
+        if self._pid != os.getpid():
+            # Two processes on one connection damage the file: SQLite's locks belong to the process.
+            raise RuntimeError("a forked process must not use the queue of its parent")
+        if self._connection is None:
+            connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
+            )
+            try:
+                _set_up(connection, self._synchronous, patience)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+
+def _set_up(connection: sqlite3.Connection, synchronous: str, patience: Patience) -> None:
+    def run(statement: str) -> sqlite3.Cursor:
+        return _insist(lambda: connection.execute(statement), patience)
+
+    run(f"PRAGMA synchronous={synchronous}")
+    if run("PRAGMA journal_mode").fetchone()[0] != "wal":
+        run("PRAGMA journal_mode=WAL")
+    if run(f"SELECT 1 FROM sqlite_master WHERE name='{schema.META}'").fetchone() is None:
+        run("BEGIN IMMEDIATE")
+        for statement in schema.STATEMENTS:
+            run(statement)
+        run("COMMIT")
+    version = run(f"SELECT value FROM {schema.META} WHERE key='version'").fetchone()
+    if version is None or version[0] != schema.VERSION:
+        raise StoreUnavailable("sqlite.path: the file is of another version of this package", transient=False)
+
+
+def _insist(attempt: Callable[[], T], patience: Patience) -> T:
+    """``attempt`` until no lock is in its way."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (_BUSY, _LOCKED):
+                raise
+        patience(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)

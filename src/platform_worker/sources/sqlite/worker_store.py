@@ -1,0 +1,209 @@
+"""The worker's side of the SQLite store: claim, settle, renew, recover, and the wait for the doorbell."""
+
+from __future__ import annotations
+
+import _thread
+import time
+
+from platform_worker.jobs import model
+from platform_worker.jobs.policies import Backoff
+from platform_worker.jobs.store import Claimed, Held
+from platform_worker.sources.sqlite import bell, clock, recovery, rows
+from platform_worker.sources.sqlite.database import Database, prepare
+from platform_worker.sources.sqlite.schema import DATA, JOBS, PAUSED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from platform_worker.tasks.contract import WorkerIdentity
+
+    Patience = Callable[[float], None]
+
+_PRIORITIES = 10
+_SWEEP_BATCH = 200
+
+_NEXT = f"""SELECT {rows.LIFE}, seq, priority FROM {JOBS}
+    WHERE status IN ('queued', 'retry_wait') AND queue=? AND priority>=? ORDER BY priority, run_at, seq LIMIT 1"""
+_REST = f"SELECT id, task, timeout_ms, data FROM {JOBS} WHERE seq=?"
+
+
+class SqliteWorkerStore:
+    """Implements ``jobs.store.WorkerStore``. ``renew`` and ``look`` have a connection of their own, for any thread."""
+
+    def __init__(self, path: str, synchronous: str, queue: Mapping[str, Any], identity: WorkerIdentity) -> None:
+        self._path = path
+        self._main = Database(path, synchronous)
+        self._side = Database(path, synchronous)
+        self._side_lock = _thread.allocate_lock()
+        self._names = tuple(queue["names"])
+        self._lease_ms = int(queue["lease_ms"])
+        self._retention_ms = int(queue["retention_ms"])
+        self._backoff = Backoff(int(queue["backoff_max_ms"]), float(queue["backoff_jitter"]))
+        self._identity = identity
+        self._boot = clock.boot_id()
+        self._bell = bell.Bell(path, bell.WORKER)
+
+    def claim(self, patience: Patience) -> Claimed | None:
+        # Looking takes no lock: a worker that finds nothing holds nobody up.
+        if self._main.read(self._due, patience) is None:
+            return None
+        return self._main.write(self._claim, patience)
+
+    def settle(
+        self, claimed: Claimed, event: model.Event, patience: Patience, claim_next: bool
+    ) -> tuple[bool, Claimed | None]:
+        def work(connection: sqlite3.Connection) -> tuple[str | None, bool, Claimed | None]:
+            refusal, tell = rows.end_claim(connection, claimed.key, event, clock.wall_ms(), self._backoff)
+            return refusal, tell, self._claim(connection) if claim_next else None
+
+        refusal, tell, following = self._main.write(work, patience)
+        if tell:
+            bell.ring(self._path, f"{bell.RESULT}-{claimed.id}")
+        return refusal is None, following
+
+    def next_due(self) -> int | None:
+        soonest = self._main.read(self._soonest, time.sleep)
+        return None if soonest is None else max(soonest - clock.wall_ms(), 0)
+
+    def recover_gone(self, worker_count: int, patience: Patience) -> int:  # noqa: ARG002  all older generations are gone
+        prepare(self._path)
+        bell.sweep(self._path)
+        return self._recover(
+            lambda connection: recovery.end_gone(connection, self._identity, self._boot, self._backoff), patience
+        )
+
+    def recover_expired(self, patience: Patience) -> int:
+        if not self._main.read(lambda connection: recovery.expired(connection, self._boot), patience):
+            return 0
+        return self._recover(lambda connection: recovery.end_expired(connection, self._boot, self._backoff), patience)
+
+    def sweep(self, patience: Patience) -> int:
+        limit = clock.wall_ms() - self._retention_ms
+        return self._main.write(lambda connection: remove_finished(connection, limit, None), patience)
+
+    def renew(self, claimed: Claimed, progress: str | None) -> Held:
+        until = clock.boot_ms() + self._lease_ms
+
+        def work(connection: sqlite3.Connection) -> Held:
+            held = self._held(connection, claimed)
+            if held.held:
+                rows.write(connection, claimed.key, {"lease_until": until, "lease_boot": self._boot})
+                if progress is not None:
+                    rows.write(connection, claimed.key, {"progress": progress})
+            return held
+
+        with self._side_lock:
+            return self._side.write(work, time.sleep)
+
+    def look(self, claimed: Claimed) -> Held:
+        with self._side_lock:
+            return self._side.read(lambda connection: self._held(connection, claimed), time.sleep)
+
+    def wait(self, stop_fd: int, timeout_ms: int) -> bool:
+        return self._bell.wait(stop_fd, timeout_ms)
+
+    def listen(self) -> None:
+        self._bell.show()
+
+    def unlisten(self) -> None:
+        self._bell.hide()
+
+    def close(self) -> None:
+        self._bell.close()
+        self._main.close()
+        with self._side_lock:
+            self._side.close()
+
+    def _recover(self, work: Callable[[sqlite3.Connection], list[tuple[str, bool]]], patience: Patience) -> int:
+        count = 0
+        while True:
+            ended = self._main.write(work, patience)
+            count += len(ended)
+            for job_id, tell in ended:
+                if tell:
+                    bell.ring(self._path, f"{bell.RESULT}-{job_id}")
+            if len(ended) < recovery.BATCH:
+                break
+        if count:
+            bell.ring(self._path, bell.WORKER)
+        return count
+
+    def _open_names(self, connection: sqlite3.Connection) -> tuple[str, ...]:
+        paused = connection.execute(f"SELECT queue FROM {PAUSED}").fetchall()
+        return self._names if not paused else tuple(n for n in self._names if (n,) not in paused)
+
+    def _due(self, connection: sqlite3.Connection) -> tuple[model.Life, int, str] | None:
+        """The first due job: of the first queue, of the lowest priority number, the longest due."""
+        now = clock.wall_ms()
+        for name in self._open_names(connection):
+            priority = 0
+            while priority <= _PRIORITIES:
+                row = connection.execute(_NEXT, (name, priority)).fetchone()
+                if row is None:
+                    break
+                life = model.Life(*row[:9])
+                if life.run_at <= now:
+                    return life, row[9], name
+                priority = row[10] + 1
+        return None
+
+    def _soonest(self, connection: sqlite3.Connection) -> int | None:
+        soonest: int | None = None
+        for name in self._open_names(connection):
+            priority = 0
+            while (row := connection.execute(_NEXT, (name, priority)).fetchone()) is not None:
+                soonest = row[7] if soonest is None else min(soonest, row[7])
+                priority = row[10] + 1
+        return soonest
+
+    def _claim(self, connection: sqlite3.Connection) -> Claimed | None:
+        found = self._due(connection)
+        if found is None:
+            return None
+        life, seq, queue = found
+        decision = model.decide(life, model.CLAIM, clock.wall_ms(), self._backoff)
+        if decision.refusal is not None:
+            # The wall clock was set back between two looks.
+            return None
+        job_id, task, timeout_ms, data = connection.execute(_REST, (seq,)).fetchone()
+        if data is None:
+            data = connection.execute(f"SELECT data FROM {DATA} WHERE seq=?", (seq,)).fetchone()[0]
+        now = clock.boot_ms()
+        who = self._identity
+        changes = decision.changes
+        token, attempt = changes["token"], changes["attempt"]
+        changes["lease_until"] = now + self._lease_ms
+        changes["lease_boot"] = self._boot
+        changes["deadline"] = now + timeout_ms if timeout_ms else None
+        changes["pool_id"] = who.pool_id
+        changes["generation"] = who.generation
+        changes["slot"] = who.slot
+        changes["incarnation"] = who.incarnation
+        rows.write(connection, seq, changes)
+        return Claimed(seq, job_id, task, queue, attempt, life.max_attempts, token, timeout_ms, data)
+
+    @staticmethod
+    def _held(connection: sqlite3.Connection, claimed: Claimed) -> Held:
+        row = connection.execute(
+            f"SELECT status='processing' AND token=?, cancel_requested FROM {JOBS} WHERE seq=?",
+            (claimed.token, claimed.key),
+        ).fetchone()
+        return Held(False, False) if row is None else Held(bool(row[0]), bool(row[0] and row[1]))
+
+
+def remove_finished(connection: sqlite3.Connection, before: int, status: str | None) -> int:
+    """Removes a batch of jobs that finished before ``before``; how many."""
+    statuses = sorted(model.FINISHED) if status is None else [status]
+    count = 0
+    for name in statuses:
+        found = connection.execute(
+            f"SELECT seq FROM {JOBS} WHERE status=? AND finished_at<? LIMIT ?", (name, before, _SWEEP_BATCH - count)
+        ).fetchall()
+        for (seq,) in found:
+            connection.execute(f"DELETE FROM {JOBS} WHERE seq=?", (seq,))
+            connection.execute(f"DELETE FROM {DATA} WHERE seq=?", (seq,))
+        count += len(found)
+    return count
