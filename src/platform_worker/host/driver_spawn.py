@@ -1,0 +1,72 @@
+"""The ``spawn`` driver: starts the child's program through ``subprocess``, and asks of the system only what all have.
+
+Where there are sessions, the child gets its own. There is no parent-death signal here (it would need code between fork
+and exec): the end of the lifeline alone tells the child that its guardian is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from platform_worker.errors import WorkerForkError, WorkerStartError
+from platform_worker.host.lifeline_ends import child_environment, lifeline_pair
+from platform_worker.ports_processes import Launched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SpawnDriver:
+    """Starts ``command`` in ``root`` with the lifeline as descriptor 0, stderr as 1 and 2, and ``members`` open."""
+
+    def __init__(self, command: Sequence[str], root: str, members: int) -> None:
+        self._command = list(command)
+        self._root = root
+        self._members = members
+
+    def start(self, mark: str) -> Launched:
+        """Returns when the program runs; ``subprocess`` itself waits for that."""
+        try:
+            lifeline, theirs = lifeline_pair()
+        except OSError as error:
+            raise WorkerForkError("worker-fork-failed") from error
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=theirs,
+                stdout=2,
+                cwd=self._root,
+                env=child_environment(mark),
+                pass_fds=[self._members],
+                start_new_session=True,
+            )
+        except OSError as error:
+            lifeline.close()
+            if isinstance(error, BlockingIOError | MemoryError):
+                raise WorkerForkError("worker-fork-failed") from error
+            raise WorkerStartError("worker-child-start-failed") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(theirs)
+        process.returncode = 0  # the guardian reaps all its children itself; this object must not try to
+        return Launched(process.pid, lifeline, None)
+
+    def terminate(self, pid: int) -> None:
+        """The child is not reaped yet, so its number is still its own."""
+        _signal(pid, signal.SIGTERM)
+
+    def kill(self, pid: int) -> None:
+        """The group too: see ``start_new_session``."""
+        _signal(-pid, signal.SIGKILL)
+        _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return  # gone, or a group of nothing but the dead
