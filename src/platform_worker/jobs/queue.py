@@ -15,7 +15,7 @@ from platform_worker.jobs.store import Filter, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -101,11 +101,7 @@ class Queue:
 
     def enqueue_many(self, jobs: Iterable[NewJob]) -> list[str]:
         """Adds many, a thousand a round trip; the ids, in order. All are checked before the first is added."""
-        ids: list[str] = []
-        for batch in self._batches(jobs):
-            with _reachable():
-                ids += self._store.enqueue(batch)
-        return ids
+        return self.add(self.rows_of(jobs))[0]
 
     def get(self, id: str) -> Job:
         """One job, whole; ``worker-job-unknown`` where it is not there."""
@@ -192,15 +188,20 @@ class Queue:
             raise JobCancelled()
         return job.result
 
-    def rows_of(self, jobs: Iterable[NewJob]) -> Iterator[Row]:
-        """Checks jobs one by one, as ``enqueue`` would; the first that is off raises."""
-        for job in jobs:
-            yield row_of(job, self._tasks, self._settings, self._store.now_ms())
+    def rows_of(self, jobs: Iterable[NewJob]) -> list[Row]:
+        """Checks jobs as ``enqueue`` would, adding none; the first that is off raises."""
+        now = self._store.now_ms()
+        return [row_of(job, self._tasks, self._settings, now) for job in jobs]
 
-    def _batches(self, jobs: Iterable[NewJob]) -> Iterator[list[Row]]:
-        rows = list(self.rows_of(jobs))
+    def add(self, rows: Sequence[Row], on_batch: Callable[[int], None] | None = None) -> tuple[list[str], int]:
+        """Adds checked jobs: their ids, and how many were not there already; ``on_batch(done)`` after each batch."""
+        ids: list[str] = []
         for start in range(0, len(rows), _BATCH):
-            yield rows[start : start + _BATCH]
+            with _reachable():
+                ids += self._store.enqueue(rows[start : start + _BATCH])
+            if on_batch is not None:
+                on_batch(len(ids))
+        return ids, sum(row.id == id for row, id in zip(rows, ids, strict=True))
 
     def _change(self, id: str, event: model.Event) -> None:
         with _reachable():

@@ -47,6 +47,8 @@ class QueueSource:
         self._until_empty = setup.until_empty
         self._identity = setup.identity
         self._workdirs = os.path.join(os.fspath(setup.root), "var", "tmp", "jobs")
+        who = setup.identity
+        self._workdir_prefix = os.path.join(self._workdirs, f"{who.slot}.{who.generation}.{who.incarnation}.")
         self._store = store
         self._keeper = Keeper(store, int(setup.queue["lease_ms"]) / 3000)
         self._context: SourceContext | None = None
@@ -119,8 +121,7 @@ class QueueSource:
 
     def workdir_path(self, job_id: str) -> str:
         """Where a job's work directory is; the name says whose it is, so that the next incarnation can remove it."""
-        who = self._identity
-        return os.path.join(self._workdirs, f"{who.slot}.{who.generation}.{who.incarnation}.{job_id}")
+        return self._workdir_prefix + job_id
 
     def _start_ahead(self, claimed: Claimed, context: SourceContext) -> Task | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from platform_worker.jobs import model
+from platform_worker.sources.sqlite import clock
 from platform_worker.sources.sqlite.schema import JOBS
 
 TYPE_CHECKING = False
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from platform_worker.jobs.policies import Backoff
+    from platform_worker.jobs.store import Claimed
 
 #: The columns of ``model.Life``, in its order.
 LIFE = "status, token, attempt, max_attempts, interruptions, losses, cancel_requested, run_at, backoff_ms"
@@ -38,6 +40,22 @@ def write(connection: sqlite3.Connection, seq: int, changes: dict[str, Any]) -> 
     if changes.get("error") is not None:
         changes = {**changes, "error": json.dumps(changes["error"], ensure_ascii=False, separators=(",", ":"))}
     connection.execute(statement, (*changes.values(), seq))
+
+
+def complete(connection: sqlite3.Connection, claimed: Claimed, event: model.Complete, backoff: Backoff) -> bool:
+    """Completes a job without reading it first; false where that cannot be, and ``end_claim`` says why.
+
+    What completing does depends on status and token alone: the model is asked with what the claim was, and the
+    statement holds only if it still is so and nobody waits to be told.
+    """
+    life = model.Life(model.PROCESSING, claimed.token, claimed.attempt, claimed.max_attempts, 0, 0, 0, 0, 0)
+    changes = model.decide(life, event, clock.wall_ms(), backoff).changes
+    cursor = connection.execute(
+        f"""UPDATE {JOBS} SET status=?, finished_at=?, result=?, error=?
+            WHERE seq=? AND token=? AND status='processing' AND watched=0""",
+        (changes["status"], changes["finished_at"], changes["result"], changes["error"], claimed.key, claimed.token),
+    )
+    return cursor.rowcount == 1
 
 
 def end_claim(

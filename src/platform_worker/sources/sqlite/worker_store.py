@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
     Patience = Callable[[float], None]
 
-_PRIORITIES = 10
 _SWEEP_BATCH = 200
 
-_NEXT = f"""SELECT {rows.LIFE}, seq, priority FROM {JOBS}
-    WHERE status IN ('queued', 'retry_wait') AND queue=? AND priority>=? ORDER BY priority, run_at, seq LIMIT 1"""
-_REST = f"SELECT id, task, timeout_ms, data FROM {JOBS} WHERE seq=?"
+_NEXT = f"""SELECT {rows.LIFE}, seq, priority, id, task, timeout_ms, data FROM {JOBS}
+    WHERE status IN ('queued', 'retry_wait') AND queue=?1 AND priority>=?2
+    AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?1) ORDER BY priority, run_at, seq LIMIT 1"""
 
 
 class SqliteWorkerStore:
@@ -56,7 +55,9 @@ class SqliteWorkerStore:
         self, claimed: Claimed, event: model.Event, patience: Patience, claim_next: bool
     ) -> tuple[bool, Claimed | None]:
         def work(connection: sqlite3.Connection) -> tuple[str | None, bool, Claimed | None]:
-            refusal, tell = rows.end_claim(connection, claimed.key, event, clock.wall_ms(), self._backoff)
+            refusal, tell = None, False
+            if type(event) is not model.Complete or not rows.complete(connection, claimed, event, self._backoff):
+                refusal, tell = rows.end_claim(connection, claimed.key, event, clock.wall_ms(), self._backoff)
             return refusal, tell, self._claim(connection) if claim_next else None
 
         refusal, tell, following = self._main.write(work, patience)
@@ -131,28 +132,21 @@ class SqliteWorkerStore:
             bell.ring(self._path, bell.WORKER)
         return count
 
-    def _open_names(self, connection: sqlite3.Connection) -> tuple[str, ...]:
-        paused = connection.execute(f"SELECT queue FROM {PAUSED}").fetchall()
-        return self._names if not paused else tuple(n for n in self._names if (n,) not in paused)
-
-    def _due(self, connection: sqlite3.Connection) -> tuple[model.Life, int, str] | None:
-        """The first due job: of the first queue, of the lowest priority number, the longest due."""
+    def _due(self, connection: sqlite3.Connection) -> tuple[Any, ...] | None:
+        """The first due job's row: of the first queue, of the lowest priority number, the longest due."""
         now = clock.wall_ms()
-        for name in self._open_names(connection):
+        for name in self._names:
             priority = 0
-            while priority <= _PRIORITIES:
-                row = connection.execute(_NEXT, (name, priority)).fetchone()
-                if row is None:
-                    break
-                life = model.Life(*row[:9])
-                if life.run_at <= now:
-                    return life, row[9], name
+            while (row := connection.execute(_NEXT, (name, priority)).fetchone()) is not None:
+                if row[7] <= now:
+                    return (*row, name)
+                # The first of this priority is not due, so none of it is: on to the next priority that has any.
                 priority = row[10] + 1
         return None
 
     def _soonest(self, connection: sqlite3.Connection) -> int | None:
         soonest: int | None = None
-        for name in self._open_names(connection):
+        for name in self._names:
             priority = 0
             while (row := connection.execute(_NEXT, (name, priority)).fetchone()) is not None:
                 soonest = row[7] if soonest is None else min(soonest, row[7])
@@ -163,12 +157,12 @@ class SqliteWorkerStore:
         found = self._due(connection)
         if found is None:
             return None
-        life, seq, queue = found
+        life = model.Life(*found[:9])
+        seq, _, job_id, task, timeout_ms, data, queue = found[9:]
         decision = model.decide(life, model.CLAIM, clock.wall_ms(), self._backoff)
         if decision.refusal is not None:
             # The wall clock was set back between two looks.
             return None
-        job_id, task, timeout_ms, data = connection.execute(_REST, (seq,)).fetchone()
         if data is None:
             data = connection.execute(f"SELECT data FROM {DATA} WHERE seq=?", (seq,)).fetchone()[0]
         now = clock.boot_ms()

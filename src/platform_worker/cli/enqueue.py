@@ -1,0 +1,172 @@
+"""``worker enqueue``: puts one job, or a file of them, on the queue."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+
+from platform_worker.cli.job_arguments import parser, say, say_json
+from platform_worker.errors import WorkerUsageError
+from platform_worker.jobs.errors import JobFailed
+from platform_worker.jobs.job import NewJob
+from platform_worker.jobs.queue import Queue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from platform_worker.jobs.store import Row
+
+#: More bad lines than this help nobody.
+_BAD_LINES = 20
+_BAR = 30
+#: Keys of a line, and options that fill in what a line does not say.
+_KEYS = frozenset(NewJob.__match_args__)
+_OPTIONS = ("queue", "priority", "delay", "max_attempts", "timeout_ms", "unique")
+
+
+def run(root: str, args: list[str], json_output: bool) -> int:
+    """Runs the command; 0, or a ``WorkerError``."""
+    options = _parse(args)
+    with Queue.open(root) as queue:
+        if options.lines is not None:
+            rows = _rows_of_lines(queue, _read(options.lines, "lines"), options)
+        else:
+            data = _json(_data_text(options.data), "data")
+            rows = queue.rows_of([NewJob(**{**_given(options), "task": options.name, "data": data})])
+        ids, created = queue.add(rows, _bar(len(rows)) if options.lines is not None else None)
+        summary: dict[str, Any] = {"created": created, "ids": ids, "status": "ok"}
+        if options.wait:
+            summary["result"] = _result(queue, ids[0])
+    if json_output:
+        say_json(summary)
+    elif options.wait:
+        say(json.dumps(summary["result"], ensure_ascii=False))
+    else:
+        for id in ids:
+            say(id)
+    return 0
+
+
+def _parse(args: list[str]) -> argparse.Namespace:
+    own = parser(
+        "enqueue",
+        "Puts one job on the queue, or many with --lines; prints one id a line.",
+        'worker enqueue checksum --data \'{"path": "a.pdf"}\'\n  worker enqueue --lines jobs.jsonl',
+    )
+    own.add_argument("name", nargs="?", metavar="NAME", help="the task")
+    own.add_argument("--data", metavar="JSON|@FILE|-", help="the handler's arguments, a JSON object")
+    own.add_argument("--lines", metavar="FILE|-", help='one job a line: {"task":…,"data":…,…}')
+    own.add_argument("--queue", metavar="NAME")
+    own.add_argument("--priority", type=int, metavar="1-10", help="1 first, 10 last")
+    own.add_argument("--delay", type=float, metavar="SECONDS")
+    own.add_argument("--max-attempts", type=int, metavar="N")
+    own.add_argument("--timeout-ms", type=int, metavar="N", help="0: none")
+    own.add_argument("--unique", metavar="KEY", help="while a job with this key is unfinished, none is added")
+    own.add_argument("--allow-unknown", action="store_true", help="also a task that no recorded handler has")
+    own.add_argument("--wait", action="store_true", help="wait for the result and print it as JSON")
+    options = own.parse_args(args)
+    if (options.name is None) == (options.lines is None):
+        own.error("give a NAME or --lines FILE")
+    if options.lines is not None and (options.data is not None or options.wait or options.unique is not None):
+        own.error("--data, --unique and --wait are for one job")
+    return options
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
+    return {**given, "allow_unknown": options.allow_unknown}
+
+
+def _data_text(argument: str | None) -> str:
+    if argument is None:
+        return "{}"
+    if argument == "-" or argument.startswith("@"):
+        return _read(argument.removeprefix("@"), "data")
+    return argument
+
+
+def _read(name: str, option: str) -> str:
+    try:
+        if name == "-":
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        with open(name, encoding="utf-8-sig") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise WorkerUsageError("worker-usage-invalid", hints=[f"--{option}: must be readable, in UTF-8"]) from error
+
+
+def _json(text: str, field: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise WorkerUsageError("worker-job-invalid", hints=[f"{field}: must be JSON, without NaN"]) from error
+
+
+def _refuse(_: str) -> None:
+    raise ValueError("not JSON")
+
+
+def _rows_of_lines(queue: Queue, text: str, options: argparse.Namespace) -> list[Row]:
+    """Every line checked before the first is added; the bad ones are named by their numbers."""
+    rows: list[Row] = []
+    reason = ""
+    hints: list[str] = []
+    # Not splitlines: a JSON string may hold other separators.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            rows += queue.rows_of([_job_of_line(line, options)])
+        except WorkerUsageError as error:
+            reason = reason or error.reason
+            hints += [f"line {number}: {hint}" for hint in error.hints[:1]]
+            if len(hints) >= _BAD_LINES:
+                break
+    if hints:
+        raise WorkerUsageError(reason, hints=[*hints, "nothing was enqueued"])
+    return rows
+
+
+def _job_of_line(line: str, options: argparse.Namespace) -> NewJob:
+    record = _json(line, "line")
+    if not isinstance(record, dict):
+        raise WorkerUsageError("worker-job-invalid", hints=["must be a JSON object"])
+    unknown = sorted(set(record) - _KEYS)
+    if unknown:
+        raise WorkerUsageError("worker-job-invalid", hints=[f"not a key of a job; keys are {', '.join(sorted(_KEYS))}"])
+    if "task" not in record:
+        raise WorkerUsageError("worker-job-invalid", hints=["task: is missing"])
+    if record.get("run_at") is not None:
+        record["run_at"] = _time(record["run_at"])
+    return NewJob(**{**_given(options), **record})
+
+
+def _time(value: object) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(str(value))
+    except ValueError:
+        raise WorkerUsageError("worker-job-invalid", hints=["run_at: must be a time in RFC 3339"]) from None
+
+
+def _bar(total: int) -> Any:
+    """A progress bar, where a person looks."""
+    if not total or not sys.stderr.isatty():
+        return None
+
+    def draw(done: int) -> None:
+        filled = _BAR * done // total
+        end = "\n" if done >= total else ""
+        sys.stderr.write(f"\r[{'#' * filled}{'.' * (_BAR - filled)}] {done}/{total}{end}")
+        sys.stderr.flush()
+
+    return draw
+
+
+def _result(queue: Queue, id: str) -> Any:
+    try:
+        return queue.result(id)
+    except JobFailed as error:
+        raise JobFailed(hints=(f"worker jobs show {id}",), error=error.error) from error
