@@ -89,8 +89,8 @@ class Family(Protocol):
     def strangers(self, known: Sequence[int]) -> list[Stranger]:
         """The living ones that are not ``known``."""
 
-    def kill(self, pid: int) -> None:
-        """SIGKILL to one of the strangers."""
+    def kill(self, pid: int) -> bool:
+        """SIGKILL to one of the strangers; false if that is not permitted (set-user-id programs)."""
 
 
 class Fence(Protocol):

@@ -349,8 +349,8 @@ class GuardianLoop:
         else:
             alive = {process.mark: process.launched.pid for process in self._processes.values()}
             gone, unknown = condemned(strangers, alive, self._ended.values())
-        for pid in gone:
-            self._machine.family.kill(pid)
+        # Who may not be killed cannot be waited for either: the slot, and the stop, would hang for as long as it likes.
+        gone = [pid for pid in gone if self._machine.family.kill(pid)]
         # A process in the middle of an exec has no environment for an instant: who seems unmarked is looked at twice.
         new = not self._unmarked.issuperset(unknown)
         self._unmarked = frozenset(unknown)

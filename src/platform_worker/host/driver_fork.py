@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from platform_worker.host.streams import LineStream
+
 #: Blocked across exec: the child unblocks them when its handlers are there, so neither is lost nor ends it by signal.
 HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 #: What Python ignores, and an executed program would go on ignoring.
@@ -35,12 +37,7 @@ class ForkDriver:
     def start(self, mark: str) -> Launched:
         """Returns as soon as there is a process; whether its program runs is told by the report."""
         environment = child_environment(mark)
-        try:
-            lifeline, theirs = lifeline_pair()
-            report, report_end = os.pipe()
-            os.set_blocking(report, False)
-        except OSError as error:  # no descriptors or memory; what was opened goes with the guardian's next failure
-            raise WorkerForkError("worker-fork-failed") from error
+        report, report_end, lifeline, theirs = _channels()
         parent = os.getpid()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -87,6 +84,22 @@ class ForkDriver:
             os.write(report, b"%d" % (error.errno or errno.ENOEXEC))
         finally:
             os._exit(_NOT_EXECUTED)
+
+
+def _channels() -> tuple[int, int, LineStream, int]:
+    """The report pipe and the lifeline, all closing on exec."""
+    try:
+        report, report_end = os.pipe()
+        try:
+            lifeline, theirs = lifeline_pair()
+        except OSError:
+            os.close(report)
+            os.close(report_end)
+            raise
+    except OSError as error:
+        raise WorkerForkError("worker-fork-failed") from error
+    os.set_blocking(report, False)
+    return report, report_end, lifeline, theirs
 
 
 def _signal(pid: int, signum: int) -> None:

@@ -60,9 +60,12 @@ class KernelFamily:
                 found.append(Stranger(pid, procfs.mark(pid), seen.session))
         return found
 
-    def kill(self, pid: int) -> None:
-        """SIGKILL to one process; its own children come to us next."""
+    def kill(self, pid: int) -> bool:
+        """SIGKILL to one process; its own children come to us next. A program that runs as someone else is not ours."""
         try:
             os.kill(pid, signal.SIGKILL)
+        except PermissionError:
+            return False
         except ProcessLookupError:
-            return
+            return True
+        return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from platform_worker.ports_processes import StreamGarbled
+from platform_worker.protocol.lines import LineBuffer, LineTooLong
 
 #: What one call of ``receive`` takes at most: a peer that never stops talking delays nobody else for long.
 _READS = 4
@@ -16,9 +17,8 @@ class LineStream:
 
     def __init__(self, fd: int, max_line: int, max_pending: int) -> None:
         self.fd = fd
-        self._max_line = max_line
         self._max_pending = max_pending
-        self._partial = b""
+        self._buffer = LineBuffer(max_line)
         self._unsent = bytearray()
         self._deaf = False
         os.set_blocking(fd, False)
@@ -72,10 +72,7 @@ class LineStream:
         os.close(self.fd)
 
     def _split(self, data: bytes) -> list[str]:
-        *whole, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) >= self._max_line or any(len(line) >= self._max_line for line in whole):
-            raise StreamGarbled("line too long")
         try:
-            return [line.decode() for line in whole]
-        except UnicodeDecodeError as error:
-            raise StreamGarbled("not UTF-8") from error
+            return [line.decode() for line in self._buffer.feed(data)]
+        except (LineTooLong, UnicodeDecodeError) as error:
+            raise StreamGarbled("no lines") from error
