@@ -86,3 +86,35 @@ class Telemetry(Protocol):
 
     def flush(self, seconds: float) -> None:
         """Hands over what was recorded; waits ``seconds`` at most."""
+
+
+class Wake(Protocol):
+    """A descriptor that is readable while something is to be noticed."""
+
+    def fileno(self) -> int:
+        """The descriptor to wait on, never to read."""
+
+    def set(self) -> None:
+        """Makes it readable; from any thread, any number of times."""
+
+    def clear(self) -> None:
+        """Makes it unreadable again."""
+
+
+class Self(Protocol):
+    """What a child may do to its own process, and say to its guardian."""
+
+    def say(self, line: str) -> None:
+        """One line up the lifeline; ends the process where the guardian is gone."""
+
+    def interrupt(self) -> None:
+        """Makes the main thread run its signal handler, out of whatever system call it is in."""
+
+    def leave(self) -> None:
+        """Ends the process at once with exit code 0."""
+
+    def die(self) -> None:
+        """Ends the process and its process group at once, without appeal."""
+
+    def restore_signals(self) -> None:
+        """Puts our signal handlers back where a task has replaced them."""

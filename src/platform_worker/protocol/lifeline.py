@@ -66,7 +66,7 @@ _INTEGERS = {
 }
 
 
-class LifelineViolation(ValueError):
+class LifelineViolation(ValueError):  # noqa: N818  named as its neighbours are
     """A line that is none of this protocol's. The text names the rule, never the content."""
 
 

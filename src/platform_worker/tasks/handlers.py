@@ -1,0 +1,114 @@
+"""The task handlers of a child: imported once, called with a job's data."""
+
+from __future__ import annotations
+
+import sys
+
+from platform_worker.errors import WorkerStartError
+from platform_worker.jobs.context import JobContext
+from platform_worker.tasks.errors import InvalidData, UnknownTask
+from platform_worker.tasks.signature import Signature
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+__all__ = ["HandlerTable", "InvalidData", "UnknownTask", "import_modules", "load_handlers"]
+
+
+class HandlerTable:
+    """Implements ``Handlers``. ``context_type`` is the class whose annotation asks for the job's context."""
+
+    def __init__(self, functions: Mapping[str, Callable[..., object]], context_type: type | None = JobContext) -> None:
+        self._plans = {name: (function, Signature(function, context_type)) for name, function in functions.items()}
+        self._loop: AbstractEventLoop | None = None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._plans
+
+    def names(self) -> list[str]:
+        """The names of the tasks, sorted."""
+        return sorted(self._plans)
+
+    def run(self, name: str, data: Mapping[str, Any], context: Any) -> object:
+        """Calls the handler ``name``; async ones are run to their end. The result has no pydantic model left in it."""
+        plan = self._plans.get(name)
+        if plan is None:
+            raise UnknownTask(f"no handler is registered as {name}")
+        function, signature = plan
+        result = function(**signature.arguments(data, context))
+        if result is None:
+            return None
+        if hasattr(result, "__await__"):
+            result = self._run_async(result)
+        return _dumped(result)
+
+    def _run_async(self, awaitable: Any) -> object:
+        """On the one loop of this child, so that clients and pools that belong to a loop outlive a task."""
+        import asyncio
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        future = self._loop.create_task(_await(awaitable))
+        try:
+            return self._loop.run_until_complete(future)
+        except BaseException:
+            # The interrupt strikes the loop, not the handler that waits in it: the handler gets it as a cancellation.
+            if not future.done():
+                future.cancel()
+                self._loop.run_until_complete(asyncio.wait([future]))
+            raise
+
+
+async def _await(awaitable: Any) -> object:
+    return await awaitable
+
+
+def load_handlers(modules: Iterable[str], context_type: type | None = JobContext) -> HandlerTable:
+    """Imports the modules, and gives what they have registered with ``@task``.
+
+    Raises ``WorkerStartError("worker-handlers-unimportable")`` from the application's real error.
+    """
+    import_modules(modules)
+    # Not loaded: nobody has registered anything.
+    registry = sys.modules.get("platform_worker.tasks.registry")
+    specs = {} if registry is None else registry.REGISTRY.specs()
+    try:
+        return HandlerTable({name: spec.function for name, spec in specs.items()}, context_type)
+    except Exception as error:  # whatever an annotation of the application's may raise
+        raise WorkerStartError("worker-handlers-unimportable") from error
+
+
+def import_modules(modules: Iterable[str]) -> None:
+    """Imports an application's modules; ``SystemExit`` in one of them is an import that failed, too."""
+    for module in modules:
+        try:
+            __import__(module)
+        except BaseException as error:
+            raise WorkerStartError(
+                "worker-handlers-unimportable", hints=(f"app.handlers: {module} cannot be imported",)
+            ) from error
+
+
+_ATOMS = frozenset({str, int, float, bool})
+
+
+def _dumped(result: Any) -> Any:
+    """The result with the pydantic models in it dumped; nothing to look for where pydantic is not even loaded."""
+    pydantic = sys.modules.get("pydantic")
+    if type(result) in _ATOMS or pydantic is None:
+        return result
+    return _dump(result, pydantic.BaseModel)
+
+
+def _dump(value: Any, model: type) -> Any:
+    if isinstance(value, model):
+        return value.model_dump(mode="json")  # type: ignore[attr-defined]  # a BaseModel
+    if type(value) is dict:
+        return {key: _dump(item, model) for key, item in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return [_dump(item, model) for item in value]
+    return value

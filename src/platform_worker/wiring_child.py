@@ -1,0 +1,63 @@
+"""The composition root of a child."""
+
+from __future__ import annotations
+
+import os
+
+from platform_worker.child.life import Life
+from platform_worker.child.orders import Orders
+from platform_worker.host.child_process import ChildProcess
+from platform_worker.host.logs import StderrLog
+from platform_worker.protocol.lifeline import MAX_LINE
+from platform_worker.tasks.handlers import load_handlers
+from platform_worker.tasks.interrupt import Guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from platform_worker.ports import Log, Telemetry
+
+
+def run_child() -> None:
+    """Lives the life of a child on the lifeline that is descriptor 0. Ends the process."""
+    guard = Guard()
+    process = ChildProcess(guard.strike)
+    orders = Orders(process, process.wake, guard)
+    process.watch(orders, MAX_LINE)
+    log = StderrLog(process.stderr)
+    _give_sources_the_log(log)
+    code = Life(
+        process,
+        orders,
+        process.wake,
+        guard,
+        log,
+        root=os.getcwd(),
+        environ=os.environ,
+        adopt_members=process.adopt_members,
+        import_handlers=load_handlers,
+        make_telemetry=_find_telemetry,
+        quiet=_quiet(),
+    ).live()
+    raise SystemExit(code)
+
+
+def _find_telemetry() -> Telemetry:
+    from platform_worker.host.telemetry import find_telemetry
+
+    return find_telemetry()
+
+
+def _give_sources_the_log(log: Log) -> None:
+    from platform_worker.jobs import events
+
+    def sink(level: str, event: str, fields: dict[str, object]) -> None:
+        log.event(level, event, **fields)  # type: ignore[arg-type]  # the levels are the same four words
+
+    events.set_sink(sink)
+
+
+def _quiet() -> tuple[type[BaseException], ...]:
+    """What a handler raises to say something of its job."""
+    from platform_worker.jobs.errors import JobCancelled, Reject, Retry
+
+    return (Retry, Reject, JobCancelled)
