@@ -6,18 +6,13 @@ import datetime
 import json
 import sys
 
+from platform_worker import JobFailed, NewJob, Queue, WorkerUsageError
 from platform_worker.cli.job_arguments import parser, say, say_json
-from platform_worker.errors import WorkerUsageError
-from platform_worker.jobs.errors import JobFailed
-from platform_worker.jobs.job import NewJob
-from platform_worker.jobs.queue import Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from typing import Any
-
-    from platform_worker.jobs.store import Row
 
 #: More bad lines than this help nobody.
 _BAD_LINES = 20
@@ -109,9 +104,9 @@ def _refuse(_: str) -> None:
     raise ValueError("not JSON")
 
 
-def _rows_of_lines(queue: Queue, text: str, options: argparse.Namespace) -> list[Row]:
+def _rows_of_lines(queue: Queue, text: str, options: argparse.Namespace) -> list[Any]:
     """Every line checked before the first is added; the bad ones are named by their numbers."""
-    rows: list[Row] = []
+    rows: list[Any] = []
     reason = ""
     hints: list[str] = []
     # Not splitlines: a JSON string may hold other separators.

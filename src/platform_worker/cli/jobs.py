@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 
+from platform_worker import Queue
 from platform_worker.cli.job_arguments import Parser, duration, each, parser, say, say_json, table
-from platform_worker.jobs.model import STATUSES
-from platform_worker.jobs.queue import Queue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_FINISHED = ("completed", "failed", "cancelled")
+_STATUSES = ("queued", "retry_wait", "processing", *_FINISHED)
 _HEADS = ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "ENQUEUED")
 
 
@@ -28,7 +29,7 @@ def _list(root: str, args: list[str], json_output: bool) -> int:
         "Lists jobs, newest first. Also: worker jobs show | retry | cancel | purge | recover (each with --help).",
         "worker jobs --status failed --limit 20\n  worker jobs show 0190b3c4-…",
     )
-    own.add_argument("--status", choices=STATUSES)
+    own.add_argument("--status", choices=_STATUSES)
     own.add_argument("--queue", metavar="NAME")
     own.add_argument("--task", metavar="NAME")
     own.add_argument("--limit", type=int, default=100, metavar="N")
@@ -99,7 +100,7 @@ def _purge(root: str, args: list[str], json_output: bool) -> int:
         "jobs purge", "Removes jobs that finished long ago.", "worker jobs purge --older-than 7d --status completed"
     )
     own.add_argument("--older-than", type=duration, required=True, metavar="DURATION", help="500ms, 30s, 5m, 2h, 7d")
-    own.add_argument("--status", choices=("completed", "failed", "cancelled"))
+    own.add_argument("--status", choices=_FINISHED)
     options = own.parse_args(args)
     with Queue.open(root) as queue:
         count = queue.purge(older_than=options.older_than, status=options.status)

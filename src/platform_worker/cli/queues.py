@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from platform_worker import Queue
 from platform_worker.cli.job_arguments import parser, say, say_json, table
-from platform_worker.jobs.queue import Queue
 
 _HEADS = ("NAME", "PAUSED", "QUEUED", "PROCESSING", "RETRY_WAIT", "COMPLETED", "FAILED", "CANCELLED", "OLDEST_S")
 _COUNTS = ("queued", "processing", "retry_wait", "completed", "failed", "cancelled", "oldest_queued_seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 
-from platform_worker.errors import WorkerQueueError, WorkerStartError
+from platform_worker.errors import WorkerQueueError
 from platform_worker.jobs import model
 from platform_worker.jobs.errors import JobCancelled, JobFailed
 from platform_worker.jobs.ids import is_id
@@ -41,12 +41,11 @@ class Queue:
     def open(cls, root: str | Path | None = None) -> Queue:
         """Opens the queue of ``root`` (else ``$WORKER_ROOT``, else the current directory); creates the store."""
         where = os.path.abspath(os.fspath(root) if root is not None else os.environ.get("WORKER_ROOT") or ".")
-        from platform_worker.artifacts.boot import load_current, resolve_settings
+        from platform_worker.artifacts.boot import has_current, load_current, resolve_settings
 
-        try:
-            generation = load_current(where)
-        except WorkerStartError as error:
-            raise WorkerQueueError("worker-generation-missing", hints=["run worker build first"]) from error
+        if not has_current(where):
+            raise WorkerQueueError("worker-generation-missing", hints=["run worker build first"])
+        generation = load_current(where)
         source = generation.container["task_source"]
         factory = _load(source["entry_point"])
         if not hasattr(factory, "client"):
