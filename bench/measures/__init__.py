@@ -1,0 +1,3 @@
+"""The benchmarks by name: each is a module with ``run(runs)``, which gives rows."""
+
+NAMES = ("health", "child", "start", "stop", "kill", "throughput", "recycle", "latency", "memory")

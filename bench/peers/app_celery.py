@@ -1,0 +1,20 @@
+"""The benchmark's application on Celery."""
+
+import os
+import time
+
+from celery import Celery
+
+app = Celery("app_celery", broker=os.environ["BENCH_URL"])
+app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1, broker_connection_retry_on_startup=True)
+
+
+@app.task(name="stamp")
+def stamp(label):
+    descriptor = os.open(os.environ["BENCH_TIMES"], os.O_WRONLY)
+    os.write(descriptor, b"%s %d\n" % (label.encode(), time.monotonic_ns()))
+    os.close(descriptor)
+
+
+def enqueue(_kind, label):
+    stamp.delay(label)
