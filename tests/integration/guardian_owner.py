@@ -12,7 +12,7 @@ from pathlib import Path
 from platform_worker.host import procfs
 from platform_worker.host.fence import open_members
 from platform_worker.host.guardian_process import start_guardian
-from platform_worker.protocol.ownership import Claim, Claimed, Exited, Hello, Said, Start, Started, decode_event, encode
+from platform_worker.protocol.ownership import Claim, Hello, Said, Start, Started, decode_event, encode
 
 CHILD = str(Path(__file__).parent / "children" / "lifeline_child.py")
 BOOT = {"slot": 0}

@@ -39,6 +39,7 @@ def start_guardian(members: int, *, python: str | None = None, program: str | No
     ``{members}`` in it. The channel's descriptor is non-blocking and closes on exec.
     """
     credential = os.urandom(32).hex()
+    streams = {1: 2} if _is_open(2) else {}  # before anything of ours can get that number
     path = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     text = (program or _PROGRAM).format(path=ascii(path), ownership=_OWNERSHIP, members=_MEMBERS)
     opened: list[int] = []
@@ -54,7 +55,7 @@ def start_guardian(members: int, *, python: str | None = None, program: str | No
         channel, theirs_fd, stdin, credential_end = [high(fd) for fd in with_close]
         os.write(credential_end, credential.encode() + b"\n")
         members_fd = high(members)
-        pid = _spawn(python or sys.executable, text, {0: stdin, _OWNERSHIP: theirs_fd, _MEMBERS: members_fd})
+        pid = _spawn(python or sys.executable, text, {0: stdin, _OWNERSHIP: theirs_fd, _MEMBERS: members_fd, **streams})
     except OSError as error:
         from platform_worker.errors import WorkerLifecycleError
 
@@ -68,7 +69,6 @@ def start_guardian(members: int, *, python: str | None = None, program: str | No
 
 def _spawn(python: str, text: str, descriptors: dict[int, int]) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in descriptors.items()]
-    actions.append((os.POSIX_SPAWN_DUP2, 2, 1))
     argv = [python, "-I", "-S", "-c", text]
     return os.posix_spawn(python, argv, os.environ, file_actions=actions, setsigmask=())
 
@@ -80,6 +80,14 @@ def _handle(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         return -1
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _close(fds: list[int]) -> None:

@@ -1,7 +1,7 @@
 """A child that speaks the lifeline and does what its one argument says. Not the product's child: as simple as can be.
 
-idle: answers go with ready, stop with done. busy: ignores stop and SIGTERM for ever. deaf: ignores everything, the end of
-the lifeline included. quit:N: exits with N once booted. garble: says a line that is too long.
+idle: answers go with ready, stop with done. busy: ignores stop and SIGTERM for ever. deaf: ignores everything, the end
+of the lifeline included. quit:N: exits with N once booted. garble: says a line that is too long.
 family: has three descendants: one in its group, one in a session of its own, one that was forked twice.
 threads: as idle, with threads of its own.
 """
@@ -63,7 +63,7 @@ def main():
             say("booted")
         elif line == b"go":
             say("ready")
-        elif line == b"stop" and how != "busy":
+        elif line == b"stop" and how not in ("busy", "deaf"):
             say("done")
             os._exit(0)
     while how == "deaf":
