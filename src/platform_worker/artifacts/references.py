@@ -12,12 +12,12 @@ point in ``model`` by whoever resolves it. Constraints: ``minimum``, ``maximum``
 
 from __future__ import annotations
 
+from platform_worker.errors import WorkerUsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-from platform_worker.errors import WorkerUsageError
 
 _DIGITS = frozenset("0123456789")
 _NUMBER = frozenset("0123456789+-.eE")
@@ -37,55 +37,52 @@ def resolve_settings(table: Mapping[str, Any], environ: Mapping[str, str]) -> di
     Raises ``WorkerUsageError`` for everything that is wrong at once: ``worker-environment-missing`` naming the
     variables, else ``worker-config-invalid`` naming variable, key and rule.
     """
-    missing: list[str] = []
-    invalid: list[str] = []
-    models: dict[str, list[tuple[str, ...]]] = {}
-    result = {
-        key: _walk(value, environ, (key,), missing, invalid, models) if _interesting(value) else value
-        for key, value in table.items()
-    }
-    if missing:
-        raise WorkerUsageError("worker-environment-missing", hints=missing)
-    if not invalid and models:
+    resolver = _Resolver(environ)
+    result = {key: resolver.walk(value, (key,)) for key, value in table.items()}
+    if resolver.missing:
+        raise WorkerUsageError("worker-environment-missing", hints=resolver.missing)
+    if resolver.models and not resolver.invalid:
         from platform_worker.artifacts.model_references import check_models
 
-        result = check_models(result, models, invalid)
-    if invalid:
-        raise WorkerUsageError("worker-config-invalid", hints=invalid)
+        result = check_models(result, resolver.models, resolver.invalid)
+    if resolver.invalid:
+        raise WorkerUsageError("worker-config-invalid", hints=resolver.invalid)
     return result
 
 
-def _interesting(value: object) -> bool:
-    return type(value) is dict or type(value) is list
+class _Resolver:
+    """Walks a table and collects what is wrong with it."""
 
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.missing: list[str] = []
+        self.invalid: list[str] = []
+        #: The entry point of a model -> the variable and the path of each reference that it must judge.
+        self.models: dict[str, list[tuple[str, ...]]] = {}
 
-def _walk(
-    value: Any,
-    environ: Mapping[str, str],
-    path: tuple[str, ...],
-    missing: list[str],
-    invalid: list[str],
-    models: dict[str, list[tuple[str, ...]]],
-) -> Any:
-    if type(value) is list:
-        return [_walk(item, environ, (*path, str(i)), missing, invalid, models) for i, item in enumerate(value)]
-    if type(value) is not dict:
-        return value
-    if not is_reference(value):
-        return {key: _walk(item, environ, (*path, key), missing, invalid, models) for key, item in value.items()}
-    name, where = value["env"], ".".join(path)
-    text = environ.get(name)
-    if text is None:
-        if "default" not in value:
-            missing.append(f"the environment variable {name} is not set (key {where})")
-        return value.get("default")
-    if value["type"] == "model":
-        models.setdefault(value["model"], []).append((name, *path))
-    try:
-        return convert(text, value)
-    except ValueError as problem:
-        invalid.append(f"the environment variable {name} (key {where}): {problem}")
-        return None
+    def walk(self, value: Any, path: tuple[str, ...]) -> Any:
+        if type(value) is list:
+            return [self.walk(item, (*path, str(i))) for i, item in enumerate(value)]
+        if type(value) is not dict:
+            return value
+        if is_reference(value):
+            return self._resolve(value, path)
+        return {key: self.walk(item, (*path, key)) for key, item in value.items()}
+
+    def _resolve(self, rule: dict[str, Any], path: tuple[str, ...]) -> object:
+        name, where = rule["env"], ".".join(path)
+        text = self._environ.get(name)
+        if text is None:
+            if "default" not in rule:
+                self.missing.append(f"the environment variable {name} is not set (key {where})")
+            return rule.get("default")
+        if rule["type"] == "model":
+            self.models.setdefault(rule["model"], []).append((name, *path))
+        try:
+            return convert(text, rule)
+        except ValueError as problem:
+            self.invalid.append(f"the environment variable {name} (key {where}): {problem}")
+            return None
 
 
 def convert(text: str, rule: Mapping[str, Any]) -> object:

@@ -25,9 +25,9 @@ class Document:
         self.problems: list[tuple[Path, str]] = []
         self.tables: dict[str, Any] = {}
         self._text = ""
+        if len(data) > MAX_BYTES:
+            self._refuse(f"must have at most {MAX_BYTES} bytes")
         try:
-            if len(data) > MAX_BYTES:
-                raise ValueError(f"must have at most {MAX_BYTES} bytes")
             self._text = data.decode("utf-8")
             self.tables = tomllib.loads(self._text)
             self._check_integers(self.tables, ())
