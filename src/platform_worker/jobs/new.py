@@ -16,13 +16,14 @@ from platform_worker.jobs.store import Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from platform_worker.jobs.job import NewJob
 
 QUEUE_NAME = re.compile(r"[a-z0-9._-]{1,64}")
 DEFAULT_PRIORITY = 5
+DEFAULT_QUEUE = "default"
 _LONGEST_MS = 366 * 100 * 86_400_000
 _MAX_INT = 2**31 - 1
 
@@ -43,7 +44,7 @@ def row_of(job: NewJob, tasks: Mapping[str, Mapping[str, Any]], queue: Mapping[s
     return Row(
         id=new_id(now),
         task=name,
-        queue=_queue(_first(job.queue, options.get("queue"), queue["names"][0])),
+        queue=_queue(_first(job.queue, options.get("queue"), _default_queue(queue["names"]))),
         priority=_integer("priority", _first(job.priority, options.get("priority"), DEFAULT_PRIORITY), 1, 10),
         enqueued_at=now,
         run_at=_run_at(job, now),
@@ -80,6 +81,11 @@ def task_name(task: object, tasks: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
+
+
+def _default_queue(names: Sequence[str]) -> str:
+    # The first is the most urgent one: not where a job belongs that says nothing, if there is a better place.
+    return DEFAULT_QUEUE if DEFAULT_QUEUE in names else names[0]
 
 
 def _queue(name: object) -> str:
