@@ -8,6 +8,7 @@ loses nothing, since two thirds of it are always left.
 from __future__ import annotations
 
 import _thread
+import signal
 
 from platform_worker.jobs import events
 from platform_worker.jobs.store import Interrupted, StoreUnavailable
@@ -27,14 +28,20 @@ class Keeper:
         self._lost: Claimed | None = None
         self._stop = _thread.allocate_lock()
         self._started = False
+        self._settling = False
 
     def hold(self, claimed: Claimed | None) -> None:
         """From now on this claim, and no other, is renewed."""
         self._claimed = claimed
+        self._settling = False
         if claimed is not None and not self._started:
             self._started = True
             self._stop.acquire()
             _thread.start_new_thread(self._run, ())
+
+    def settling(self) -> None:
+        """The claim in hand is being settled: that it is not held any more is no news from now on."""
+        self._settling = True
 
     def close(self) -> None:
         """Ends the thread; it may still finish the renewal it is at."""
@@ -50,6 +57,8 @@ class Keeper:
             events.emit("warning", "worker.task.lease_lost", job_id=claimed.id)
 
     def _run(self) -> None:
+        # A signal that this thread took would not interrupt what the main thread waits for.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while not self._stop.acquire(timeout=self._period):
             claimed = self._claimed
             try:
@@ -64,6 +73,6 @@ class Keeper:
 
     def _renew(self, claimed: Claimed) -> None:
         held = self._store.renew(claimed, None)
-        # A job that was settled meanwhile is not lost.
-        if not held.held and self._claimed is claimed:
+        # A job that was settled meanwhile, or is just being, is not lost.
+        if not held.held and self._claimed is claimed and not self._settling:
             self.lost(claimed)

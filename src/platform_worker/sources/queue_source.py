@@ -96,6 +96,7 @@ class QueueSource:
         context = self._context
         ahead = claim_next and not self._until_empty and context is not None and not context.cancellation_requested()
         patience = _SettlementPatience(claimed)
+        self._keeper.settling()
         try:
             fits, self._ahead = self._insist(lambda: self._store.settle(claimed, event, patience, ahead), patience)
         except BaseException:
