@@ -64,7 +64,7 @@ class Log(Protocol):
     def event(self, level: Level, event: str, /, **fields: object) -> None:
         """Writes one event of ``EVENTS`` with bounded fields."""
 
-    def exception(self, level: Level, event: str, error: BaseException, /, **fields: object) -> None:
+    def failure(self, level: Level, event: str, error: BaseException, /, **fields: object) -> None:
         """The same, with the traceback of an application's own error."""
 
 

@@ -8,7 +8,7 @@ from platform_worker.child.life import Life
 from platform_worker.child.orders import Orders
 from platform_worker.host.child_process import ChildProcess
 from platform_worker.host.logs import StderrLog
-from platform_worker.protocol.lifeline import MAX_LINE
+from platform_worker.protocol.lifeline import MAX_LINE, format_failed
 from platform_worker.tasks.handlers import load_handlers
 from platform_worker.tasks.interrupt import Guard
 
@@ -25,7 +25,7 @@ def run_child() -> None:
     process.watch(orders, MAX_LINE)
     log = StderrLog(process.stderr)
     _give_sources_the_log(log)
-    code = Life(
+    life = Life(
         process,
         orders,
         process.wake,
@@ -37,8 +37,14 @@ def run_child() -> None:
         import_handlers=load_handlers,
         make_telemetry=_find_telemetry,
         quiet=_quiet(),
-    ).live()
-    raise SystemExit(code)
+    )
+    try:
+        code = life.live()
+    except Exception as error:  # noqa: BLE001  the edge of the process: a bug of ours still gets a last word, and a log
+        log.failure("error", "worker.child.exit", error, cause="bug")
+        process.say(format_failed("worker-lifecycle-failed"))
+        code = 1
+    process.end(code)
 
 
 def _find_telemetry() -> Telemetry:

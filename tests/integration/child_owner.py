@@ -67,7 +67,7 @@ class Child:
                 cwd=root,
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).parent / "children"), **(env or {})},
-                preexec_fn=_block_stops,
+                preexec_fn=_block_stops,  # noqa: PLW1509  no thread is about
             )
         theirs.close()
         self.lifeline = ours

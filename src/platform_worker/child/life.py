@@ -119,7 +119,7 @@ class Life:
         try:
             source.close()
         except BaseException as error:  # noqa: BLE001  the edge to a plugin: every task is settled, the child ends either way
-            self._log.exception("error", "worker.child.exit", error, slot=boot.slot, cause="source-close")
+            self._log.failure("error", "worker.child.exit", error, slot=boot.slot, cause="source-close")
 
     def _reject(self, boot: Boot, error: WorkerError, cause: BaseException | None) -> None:
         fields: dict[str, object] = {"slot": boot.slot, "reason": error.reason}
@@ -128,7 +128,7 @@ class Life:
         if cause is None or isinstance(cause, WorkerError):
             self._log.event("error", "worker.child.rejected", **fields)
         else:
-            self._log.exception("error", "worker.child.rejected", cause, **fields)
+            self._log.failure("error", "worker.child.rejected", cause, **fields)
 
     def _last_word(self, reason: str | None) -> int:
         if self._telemetry is not None:

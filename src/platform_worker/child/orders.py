@@ -77,6 +77,13 @@ class Orders:
         self._wake.set()
         self._words.put(STOP)
 
+    def signalled(self) -> None:
+        """The cooperative stop from within a signal handler: takes no lock, waits for nothing, may interrupt itself."""
+        if not self._booting:
+            self._stopping = True
+            self._wake.set()
+            self._words.put(STOP)
+
     def lost(self) -> None:
         """The guardian is gone. Nobody would reap this child, and a new generation waits for it to end."""
         self._process.die()

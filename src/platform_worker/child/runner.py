@@ -113,7 +113,7 @@ class Runner:
         if isinstance(error, self._quiet):
             self._log.event("info", "worker.task.failed", **fields)
         elif self._log_exceptions and not isinstance(error, InvalidData | UnknownTask):
-            self._log.exception("error", "worker.task.failed", error, **fields)
+            self._log.failure("error", "worker.task.failed", error, **fields)
         else:
             self._log.event("error", "worker.task.failed", **fields)
 
@@ -122,5 +122,5 @@ class Runner:
         own = error.reason if isinstance(error, WorkerError) else reason
         if own in WorkerLifecycleError.reasons:
             reason = own
-        self._log.exception("error", "worker.child.rejected", error, slot=self._context.worker_index, reason=reason)
+        self._log.failure("error", "worker.child.rejected", error, slot=self._context.worker_index, reason=reason)
         return WorkerLifecycleError(reason)

@@ -18,19 +18,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-    from typing import Protocol
+    from typing import Any, NoReturn, Protocol
 
     class Listener(Protocol):
-        """Who is told what the watcher hears; every method runs in the watcher's thread."""
+        """Who is told what is heard: by the watcher's thread, but for ``signalled``, which is the main thread's."""
 
         def line(self, line: bytes) -> None: ...
         def stop(self) -> None: ...
         def lost(self) -> None: ...
+        def signalled(self) -> None: ...
 
+
+#: The bare one, without the enums: it is asked twice a task.
+getsignal: Callable[[int], object] = __import__("_signal").getsignal
 
 #: Where our descriptors begin: out of the way of code that counts on small numbers.
 _LOWEST = 64
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+_TERM, _INT = map(int, _STOPPING)
 #: A signal to the whole group is the guardian's matter; a handler, not SIG_IGN, which a task's programs would inherit.
 _HEEDLESS = (signal.SIGHUP, signal.SIGQUIT)
 
@@ -97,7 +102,8 @@ class ChildProcess:
         self.stderr = _secure_standard_streams()
         #: True in a process that a task forked off: it is not this child, whatever stack it returns into.
         self.forked = False
-        self._handlers = dict.fromkeys(_STOPPING, self._on_stop)
+        self._handler = self._on_stop  # one object: each look at a method makes a new one
+        self._listener: Listener | None = None
         self._install_signals()
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -112,30 +118,29 @@ class ChildProcess:
     def restore_signals(self) -> None:
         if self.forked:
             self._end_forked()
-        for number, handler in self._handlers.items():
-            # Equal, not identical: each look at a method makes a new object of it.
-            if signal.getsignal(number) != handler:
-                signal.signal(number, handler)
-        signal.set_wakeup_fd(self._signals.writing, warn_on_full_buffer=False)
+        if getsignal(_TERM) is not self._handler or getsignal(_INT) is not self._handler:
+            self._install_signals()
 
     def _install_signals(self) -> None:
         signal.set_wakeup_fd(self._signals.writing, warn_on_full_buffer=False)
         for number in _STOPPING:
-            signal.signal(number, self._on_stop)
+            signal.signal(number, self._handler)
         for number in _HEEDLESS:
             signal.signal(number, _nothing)
         # Blocked by the guardian across the exec, so that none was lost before there was a handler.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
 
     def _on_stop(self, _number: int, frame: FrameType | None) -> None:
-        """The stop itself reached the watcher through the wake-up descriptor; here only the interrupt may follow."""
+        """The watcher hears of it by the wake-up descriptor, unless the application has put its own there."""
+        if self._listener is not None:
+            self._listener.signalled()
         self._strike(frame)
 
     def _after_fork(self) -> None:
         self.forked = True
         signal.set_wakeup_fd(-1)
         for number in (*_STOPPING, *_HEEDLESS):
-            if signal.getsignal(number) in (self._on_stop, _nothing):
+            if signal.getsignal(number) in (self._handler, _nothing):
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         for fd in (self._lifeline, self._members, self._signals.reading, self._signals.writing):
             if fd is not None:
@@ -145,9 +150,7 @@ class ChildProcess:
 
     def _end_forked(self) -> None:
         """A task forked and let its copy return: the copy must not settle the task once more."""
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+        _flush_files()
         os._exit(0)
 
     # What is said and heard
@@ -164,6 +167,7 @@ class ChildProcess:
 
     def watch(self, listener: Listener, limit: int) -> None:
         """Starts the thread that hears the guardian and the signals while the main thread is busy with a task."""
+        self._listener = listener
         start_new_thread(self._watch, (listener, LineBuffer(limit)))
 
     def _watch(self, listener: Listener, lines: LineBuffer) -> None:
@@ -191,6 +195,21 @@ class ChildProcess:
         listener.lost()
 
     # The ways out
+
+    def end(self, code: int) -> NoReturn:
+        """The interpreter's own way out, as far as anybody counts on it: threads, atexit, buffers.
+
+        What it does after that, taking every module apart, can take ten times as long as all of a stop. So
+        ``multiprocessing`` ends its processes, too.
+        """
+        import atexit
+
+        threading: Any = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()
+        atexit._run_exitfuncs()
+        _flush_files()
+        os._exit(code)
 
     def interrupt(self) -> None:
         signal.pthread_kill(self._main, signal.SIGTERM)
@@ -220,6 +239,21 @@ def _secure_standard_streams() -> int:
     if null > 2:
         os.close(null)
     return raise_descriptor(2)
+
+
+def _flush_files() -> None:
+    """Writes out what files that were never closed still hold, the standard streams among them."""
+    import gc
+    import io
+
+    # A text layer holds back what its buffer then holds back: it comes first.
+    for kinds in ((io.TextIOWrapper,), (io.BufferedWriter, io.BufferedRandom)):
+        for found in gc.get_objects():
+            if type(found) in kinds:
+                try:
+                    found.flush()
+                except (OSError, ValueError):  # closed, or nobody reads any more: there is nobody left to tell
+                    continue
 
 
 def _close(fd: int) -> None:

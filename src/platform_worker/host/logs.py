@@ -51,7 +51,7 @@ class StderrLog:
         except Exception:  # noqa: BLE001  the edge to the application's log configuration: what is logged goes on without
             return
 
-    def exception(self, level: Level, event: str, error: BaseException, /, **fields: object) -> None:
+    def failure(self, level: Level, event: str, error: BaseException, /, **fields: object) -> None:
         try:
             text = _format_traceback(error)
         except Exception:  # noqa: BLE001  an exception whose own text cannot be made

@@ -57,10 +57,13 @@ class HandlerTable:
             return self._loop.run_until_complete(future)
         except BaseException:
             # The interrupt strikes the loop, not the handler that waits in it: the handler gets it as a cancellation.
-            if not future.done():
-                future.cancel()
-                self._loop.run_until_complete(asyncio.wait([future]))
-            raise
+            if future.done():
+                raise
+            future.cancel()
+            self._loop.run_until_complete(asyncio.wait([future]))
+            if future.cancelled() or future.exception() is not None:
+                raise
+            return future.result()
 
 
 async def _await(awaitable: Any) -> object:

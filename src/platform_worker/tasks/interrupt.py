@@ -8,8 +8,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-class TaskInterrupted(BaseException):
-    """Raised in a task's body when the cooperative phase of a stop is over; the task is released, not failed."""
+class TaskInterrupted(KeyboardInterrupt):
+    """Raised in a task's body when the cooperative phase of a stop is over; the task is released, not failed.
+
+    A ``KeyboardInterrupt``, because that is the one thing that may be raised at any point of Python code and that
+    libraries let through: asyncio, for one, swallows any other exception that strikes in one of its callbacks.
+    """
 
 
 class Returned:

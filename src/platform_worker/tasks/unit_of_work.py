@@ -102,14 +102,14 @@ class UnitOfWork:
         except BaseException as error:  # noqa: BLE001  the edge to a plugin: its failure is the task's
             if isinstance(ending, Returned):
                 return Raised(error)
-            self._log.exception("error", "worker.task.failed", error, cause="after-hook")
+            self._log.failure("error", "worker.task.failed", error, cause="after-hook")
         return ending
 
     def _reset(self, reset: Callable[[], object]) -> None:
         try:
             reset()
         except BaseException as error:  # noqa: BLE001  the edge to a plugin: the task has its outcome, the others their turn
-            self._log.exception("error", "worker.task.failed", error, cause="resetter")
+            self._log.failure("error", "worker.task.failed", error, cause="resetter")
 
 
 def outcome_of(ending: Ending) -> UnitOutcome:
