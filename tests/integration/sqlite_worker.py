@@ -79,6 +79,14 @@ class Handlers:
     def die(self, context: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def stubborn(self, context: Any) -> None:
+        """Ends for nobody."""
+        while True:
+            try:
+                time.sleep(60)
+            except Exception:
+                continue
+
     def fail(self, context: Any) -> None:
         raise ValueError("it broke")
 

@@ -461,6 +461,20 @@ def test_a_timeout_is_raised_in_the_handler(queue: Queue, source: Any, context: 
     assert ("timeout", "JobTimeout") == (error["reason"], error["type"])
 
 
+def test_a_handler_that_ignores_its_timeout_is_ended_with_its_process(
+    queue: Queue, worker: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    """The stacks are in the log, and whoever recovers the job sees why it ended."""
+    id = queue.enqueue("stubborn", timeout_ms=100, max_attempts=1)
+    process = worker(0)
+    assert 1 == process.wait(DEADLINE)
+    worker(0, 1)
+    with pytest.raises(JobFailed) as failed:
+        queue.result(id, timeout=DEADLINE)
+    assert failed.value.error is not None
+    assert "timeout" == failed.value.error["reason"]
+
+
 def test_large_data_comes_back_whole_and_too_large_is_refused(queue: Queue, source: Any, context: Context) -> None:
     id = queue.enqueue("sleep", {"seconds": 0, "x": "é" * 2000}, allow_unknown=True)
     assert "é" * 2000 == queue.get(id).data["x"]

@@ -86,7 +86,7 @@ class QueueSource:
         claimed, self._ahead = self._ahead, None
         try:
             if claimed is not None:
-                self.settle(claimed, model.Release(claimed.token), claim_next=False)
+                self._give_back(claimed)
         finally:
             self._keeper.close()
             self._store.close()
@@ -106,8 +106,6 @@ class QueueSource:
         self._keeper.hold(self._ahead)
         if not fits:
             self._keeper.lost(claimed)
-        elif type(event) is model.Release:
-            events.emit("info", "worker.task.released", job_id=claimed.id)
 
     def renew(self, claimed: Claimed, progress: str | None) -> Held:
         """Extends the lease now."""
@@ -130,9 +128,14 @@ class QueueSource:
         except Interrupted:
             self._unavailable = False
         if context.cancellation_requested():
-            self.settle(claimed, model.Release(claimed.token), claim_next=False)
+            self._give_back(claimed)
             return None
         return self._hand_out(claimed)
+
+    def _give_back(self, claimed: Claimed) -> None:
+        """A job that was claimed ahead and never started."""
+        self.settle(claimed, model.Release(claimed.token), claim_next=False)
+        events.emit("info", "worker.task.released", job_id=claimed.id)
 
     def _hand_out(self, claimed: Claimed) -> Task:
         self._keeper.hold(claimed)
