@@ -1,0 +1,317 @@
+"""What a child says and settles, on a memory source and without a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_worker.child.orders import Orders, TaskContext
+from platform_worker.child.runner import Runner
+from platform_worker.errors import WorkerLifecycleError, WorkerQueueError
+from platform_worker.host.telemetry import NoTelemetry
+from platform_worker.protocol.lifeline import LifelineViolation
+from platform_worker.tasks.errors import InvalidData
+from platform_worker.tasks.interrupt import Guard
+from platform_worker.tasks.unit_of_work import UnitOfWork
+from platform_worker.testing import MemorySource
+
+
+class Left(BaseException):
+    """The process is gone."""
+
+
+class Process:
+    def __init__(self):
+        self.said = []
+        self.interrupts = 0
+        self.restored = 0
+
+    def say(self, line):
+        self.said.append(line)
+
+    def interrupt(self):
+        self.interrupts += 1
+
+    def leave(self):
+        raise Left
+
+    def die(self):
+        raise Left
+
+    def restore_signals(self):
+        self.restored += 1
+
+
+class Wake:
+    readable = False
+
+    def fileno(self):
+        return -1
+
+    def set(self):
+        self.readable = True
+
+    def clear(self):
+        self.readable = False
+
+
+class Log:
+    def __init__(self):
+        self.lines = []
+
+    def event(self, level, event, /, **fields):
+        self.lines.append((level, event, fields))
+
+    def failure(self, level, event, error, /, **fields):
+        self.lines.append((level, event, {**fields, "traceback": type(error).__name__}))
+
+
+class World:
+    """One child that has taken over its slot."""
+
+    def __init__(self, bodies=(), *, limit=10, until_empty=False, source=None, quiet=(), log_exceptions=True):
+        self.process, self.wake, self.log, self.guard = Process(), Wake(), Log(), Guard()
+        self.orders = Orders(self.process, self.wake, self.guard)
+        self.orders.booted()
+        self.context = TaskContext(self.orders, self.wake, 0, 1, 1000)
+        self.source = source or MemorySource(bodies, until_empty=until_empty)
+        self.runner = Runner(
+            source=self.source,
+            context=self.context,
+            orders=self.orders,
+            process=self.process,
+            unit=UnitOfWork(self.guard, self.log, prefix="1.0.1", operation="queue"),
+            log=self.log,
+            telemetry=NoTelemetry(),
+            limit=limit,
+            operation="queue",
+            until_empty=until_empty,
+            log_exceptions=log_exceptions,
+            quiet=quiet,
+        )
+
+    def stop(self):
+        self.orders.hear("stop")
+
+    def ledger(self):
+        return [(word, number) for word, number, _ in self.source.ledger]
+
+
+def test_a_success_is_completed_and_a_failure_is_failed_and_the_child_goes_on():
+    def bad():
+        raise SystemExit(3)
+
+    world = World()
+    world.source = world.runner._source = MemorySource([lambda: 7, bad, world.stop])
+    world.runner.run()
+
+    assert [("complete", 1), ("fail", 2), ("complete", 3)] == world.ledger()
+    assert 7 == world.source.ledger[0][2]
+    assert 3 == world.process.restored
+
+
+def test_at_its_limit_it_says_so_while_the_last_task_is_in_hand_and_waits():
+    seen = []
+
+    def last():
+        seen.append((list(world.process.said), world.context.cancellation_requested(), world.wake.readable))
+        world.stop()
+
+    world = World([lambda: 1, last, lambda: "never"], limit=2)
+    world.runner.run()
+
+    assert [(["last"], True, True)] == seen
+    assert [("complete", 1), ("complete", 2)] == world.ledger()
+
+
+def test_told_to_go_on_it_takes_another_limit_of_tasks():
+    world = World([lambda: 1, lambda: 2, lambda: world.stop()], limit=1)  # noqa: PLW0108  there is no world yet
+    world.orders.hear("go on")
+    world.orders.hear("go on")
+    world.runner.run()
+
+    assert ["last"] * 3 == world.process.said
+    assert 3 == len(world.ledger())
+
+
+def test_a_stop_that_came_meanwhile_stands_when_the_limit_is_renewed():
+    world = World()
+    world.context.reach_limit()
+    world.stop()
+    world.context.renew_limit()
+
+    assert world.context.cancellation_requested()
+    assert world.wake.readable
+
+
+def test_renewing_the_limit_withdraws_the_cancellation():
+    world = World()
+    world.context.reach_limit()
+    world.context.renew_limit()
+
+    assert not world.context.cancellation_requested()
+    assert not world.wake.readable
+
+
+def test_a_task_that_was_claimed_as_the_stop_came_is_released_and_never_entered():
+    entered = []
+
+    class Racing(MemorySource):
+        def receive(self, context):
+            task = super().receive(context)
+            world.stop()
+            return task
+
+    world = World(source=Racing([lambda: entered.append(1)]))
+    world.runner.run()
+
+    assert [("release", 1)] == world.ledger()
+    assert [] == entered
+
+
+def test_a_task_that_the_terminate_phase_ends_is_released():
+    import sys
+
+    def body():
+        world.orders.hear("terminate")
+        world.guard.strike(sys._getframe())
+
+    world = World([body])
+    world.runner.run()
+
+    assert [("release", 1)] == world.ledger()
+    assert 1 == world.process.interrupts
+    assert "worker.task.released" == world.log.lines[0][1]
+
+
+def test_nothing_for_no_reason_is_a_source_that_terminated():
+    class Silent(MemorySource):
+        def receive(self, context):
+            return None
+
+    with pytest.raises(WorkerLifecycleError, match="worker-task-source-terminated"):
+        World(source=Silent()).runner.run()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(), "worker-task-source-receive-failed"),
+        (SystemExit(0), "worker-task-source-receive-failed"),
+        (WorkerQueueError("worker-queue-unavailable"), "worker-task-source-receive-failed"),
+        (WorkerLifecycleError("worker-invalid-state"), "worker-invalid-state"),
+    ],
+)
+def test_a_source_that_raises_ends_the_child(error, reason):
+    class Broken(MemorySource):
+        def receive(self, context):
+            raise error
+
+    world = World(source=Broken())
+    with pytest.raises(WorkerLifecycleError, match=reason):
+        world.runner.run()
+    assert ("error", "worker.child.rejected") == world.log.lines[0][:2]
+
+
+def test_exhaustion_is_said_where_it_was_asked_for():
+    world = World([lambda: 1], until_empty=True)
+    world.runner.run()
+
+    assert ["empty"] == world.process.said
+
+
+def test_exhaustion_that_nobody_asked_for_is_a_failure():
+    with pytest.raises(WorkerLifecycleError, match="receive-failed"):
+        World(source=MemorySource(until_empty=True)).runner.run()
+
+
+@pytest.mark.parametrize("word", ["complete", "fail", "release"])
+def test_a_settlement_that_raises_ends_the_child_and_no_other_is_tried(word):
+    tried = []
+
+    class Unsettled(MemorySource):
+        def receive(self, context):
+            task = super().receive(context)
+            for name in ("complete", "fail", "release"):
+                setattr(task, name, lambda *_, name=name: self._refuse(name))
+            if word == "release":
+                world.stop()
+            return task
+
+        def _refuse(self, name):
+            tried.append(name)
+            raise OSError
+
+    def body():
+        if word == "fail":
+            raise ValueError
+
+    world = World(source=Unsettled([body]))
+    with pytest.raises(WorkerLifecycleError, match="worker-task-settlement-failed"):
+        world.runner.run()
+    assert [word] == tried
+
+
+@pytest.mark.parametrize(
+    ("error", "log_exceptions", "level", "shown"),
+    [
+        (ValueError(), True, "error", True),
+        (ValueError(), False, "error", False),
+        (InvalidData(), True, "error", False),
+        (LookupError(), True, "info", False),
+    ],
+)
+def test_a_failed_task_is_one_event_with_the_traceback_where_it_helps(error, log_exceptions, level, shown):
+    def body():
+        raise error
+
+    world = World([body], until_empty=True, log_exceptions=log_exceptions, quiet=(LookupError,))
+    world.runner.run()
+
+    ((found, event, fields),) = world.log.lines
+    assert (level, "worker.task.failed", shown) == (found, event, "traceback" in fields)
+    assert type(error).__name__ == fields["error"]
+
+
+def booting():
+    process, wake = Process(), Wake()
+    return process, Orders(process, wake, Guard())
+
+
+def test_a_stop_while_it_boots_ends_it_at_once():
+    process, orders = booting()
+    with pytest.raises(Left):
+        orders.stop()
+
+    assert ["done"] == process.said
+
+
+def test_the_end_of_the_lifeline_ends_it_at_once():
+    _, orders = booting()
+    with pytest.raises(Left):
+        orders.lost()
+
+
+def test_the_first_line_is_the_boot_line_and_words_follow():
+    _, orders = booting()
+    orders.line(b"boot {}")
+    orders.line(b"go")
+
+    assert b"boot {}" == orders.first_line()
+    assert "go" == orders.wait()
+    with pytest.raises(LifelineViolation):
+        orders.line(b"boot {}")
+
+
+def test_once_stopped_every_wait_says_stop():
+    world = World()
+    world.stop()
+
+    assert ["stop", "stop"] == [world.orders.wait(), world.orders.wait()]
+
+
+def test_a_signal_is_a_stop():
+    world = World()
+    world.orders.signalled()
+
+    assert world.context.cancellation_requested()
+    assert "stop" == world.orders.wait()
