@@ -9,7 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Never, dataclass_transform
+    from typing import Any, ClassVar, Never, dataclass_transform
 
     @dataclass_transform(frozen_default=True)
     class _Base:
@@ -23,16 +23,19 @@ else:
 class Value(_Base):
     """Base of the frozen values; fields are the annotations of the class body, in order, after the inherited ones."""
 
-    __fields__ = ()
-    __match_args__ = ()
+    if TYPE_CHECKING:
+        __fields__: ClassVar[tuple[str, ...]]
+    else:
+        __fields__ = ()
+        __match_args__ = ()
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        own = tuple(name for name in cls.__dict__.get("__annotations__", {}) if not name.startswith("_"))
-        cls.__fields__ = cls.__fields__ + tuple(n for n in own if n not in cls.__fields__)
-        cls.__match_args__ = cls.__fields__
-
-    if not TYPE_CHECKING:
+        def __init_subclass__(cls):
+            super().__init_subclass__()
+            # Not through inspect, whose import is what this class is there to avoid.
+            annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063
+            own = tuple(name for name in annotations if not name.startswith("_"))
+            cls.__fields__ = (*cls.__fields__, *(name for name in own if name not in cls.__fields__))
+            cls.__match_args__ = cls.__fields__
 
         def __init__(self, *args, **kwargs):
             cls = type(self)
