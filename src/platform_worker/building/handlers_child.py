@@ -17,9 +17,20 @@ from platform_worker.tasks.registry import REGISTRY, DuplicateTask
 
 
 def main(answer: int, request: str) -> None:
-    """``request``: ``{"handlers":[…],"log_exceptions":…,"path":[…]}``; the answer has ``tasks`` or ``error``."""
-    asked = json.loads(request)
-    os.set_inheritable(answer, False)
+    """``request``: ``{"handlers":[…],"log_exceptions":…,"path":[…]}``; the answer has ``tasks`` or ``error``.
+
+    Never returns: threads, exit handlers and child processes of the application have no say in when the build goes on.
+    """
+    try:
+        os.set_inheritable(answer, False)
+        _answer(answer, _imported(json.loads(request)))
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(0)  # without a whole answer the build knows that something is wrong
+
+
+def _imported(asked: dict[str, Any]) -> dict[str, Any]:
     sys.path[:0] = [os.path.normpath(os.path.join(os.getcwd(), path)) for path in asked["path"]]
     for name in asked["handlers"]:
         try:
@@ -27,9 +38,8 @@ def main(answer: int, request: str) -> None:
         except BaseException as error:  # noqa: BLE001  an application's import may raise anything, SystemExit included
             if asked["log_exceptions"]:
                 _show(error)
-            _answer(answer, {"error": _hint(name, error)})
-            return
-    _answer(answer, {"tasks": {name: spec.record() for name, spec in REGISTRY.specs().items()}})
+            return {"error": _hint(name, error)}
+    return {"tasks": {name: spec.record() for name, spec in REGISTRY.specs().items()}}
 
 
 def _hint(module: str, error: BaseException) -> str:
@@ -51,10 +61,3 @@ def _answer(fd: int, value: dict[str, Any]) -> None:
     data = json.dumps(value).encode()
     while data:
         data = data[os.write(fd, data) :]
-    # Threads, exit handlers and child processes of the application have no say in when the build goes on.
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # closed by the application: nothing is left to show
-    os._exit(0)
