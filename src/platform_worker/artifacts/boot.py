@@ -61,7 +61,7 @@ def has_current(root: str) -> bool:
 def read_selected(root: str) -> str:
     """The id in ``current``; ``OSError`` or ``ValueError`` where there is none."""
     data = _read_file(os.path.join(root, CURRENT), 65, None)
-    text = data.decode("ascii")
+    text = data.decode()
     if text[-1:] != "\n" or not is_id(text[:-1]):
         raise ValueError("current does not hold an id and a newline")
     return text[:-1]

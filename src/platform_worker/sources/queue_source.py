@@ -46,7 +46,7 @@ class QueueSource:
         self.result_max_bytes = int(setup.queue["result_max_bytes"])
         self._until_empty = setup.until_empty
         self._identity = setup.identity
-        self._workdirs = os.path.join(os.fspath(setup.root), "var", "tmp", "jobs")
+        self._workdirs = os.path.join(os.fspath(vars(setup)["root"]), "var", "tmp", "jobs")
         who = setup.identity
         self._workdir_prefix = os.path.join(self._workdirs, f"{who.slot}.{who.generation}.{who.incarnation}.")
         self._store = store

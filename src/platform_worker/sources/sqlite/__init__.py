@@ -31,7 +31,7 @@ class SqliteFactory:
         from platform_worker.sources.queue_source import QueueSource
         from platform_worker.sources.sqlite.worker_store import SqliteWorkerStore
 
-        path = database_path(setup.config, os.fspath(setup.root))
+        path = database_path(setup.config, os.fspath(vars(setup)["root"]))  # a Path would be made on demand
         return QueueSource(setup, SqliteWorkerStore(path, setup.config["synchronous"], setup.queue, setup.identity))
 
     def client(self, config: Mapping[str, Any], queue: Mapping[str, Any], root: str) -> ClientStore:

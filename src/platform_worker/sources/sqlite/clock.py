@@ -21,7 +21,7 @@ def boot_ms() -> int:
 def boot_id() -> str:
     """Names this boot of the machine: boot clocks of two boots do not compare."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return ""
