@@ -39,8 +39,8 @@ _RULES = {
 _LASTING = frozenset({_NOTADB, _CORRUPT})
 
 _PAGE_BYTES = 1024
-#: 8 MiB of log before it is written back.
-_CHECKPOINT_PAGES = 8000
+#: 4 MiB of log before it is written back.
+_CHECKPOINT_PAGES = 4000
 
 _FIRST_PAUSE = 0.00002
 _LONGEST_PAUSE = 0.01
@@ -107,6 +107,8 @@ class Database:
             connection.close()
 
     def _failed(self, error: sqlite3.Error) -> Exception:
+        if self._connection is not None and getattr(error, "sqlite_errorcode", 0) & 0xFF == _FULL:
+            _make_room(self._connection)
         self.close()
         return unavailable(error) or error
 
@@ -125,6 +127,15 @@ class Database:
                 raise
             self._connection = connection
         return self._connection
+
+
+def _make_room(connection: sqlite3.Connection) -> None:
+    """Writes the log back into the file, where most pages have their place already: then the log begins anew."""
+    try:
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+    except sqlite3.Error:
+        # The disk is as full as before; whoever called has the error that matters.
+        return
 
 
 def _set_up(connection: sqlite3.Connection, synchronous: str, patience: Patience) -> None:
