@@ -22,6 +22,7 @@ def boot_id() -> str:
     """Names this boot of the machine: boot clocks of two boots do not compare."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
-            return file.read().strip()
+            # The start is enough to tell two boots apart, and is written with every claim.
+            return file.read(13).strip()
     except OSError:
         return ""
