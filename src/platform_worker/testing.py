@@ -170,6 +170,9 @@ class TaskSourceConformance:
     #: Processor time that a second of waiting may take, in seconds: far below what a polling loop needs.
     idle_cost = 0.1
 
+    #: How long a task that was put may take to come, in seconds.
+    patience = 10.0
+
     def config(self, root: Path) -> Mapping[str, Any]:
         """The plugin's own table, as a child gets it."""
         raise AssertionError(f"{type(self).__name__} must say its configuration for {root.name}")
@@ -188,6 +191,17 @@ class TaskSourceConformance:
             root, config=self.config(root), queue=self.queue(), incarnation=incarnation, until_empty=until_empty
         )
         return type(self).factory(setup)
+
+    def take(self, source: TaskSource) -> Task:
+        """The next task, of which there must be one."""
+        with FakeContext() as context:
+            timer = _later(self.patience, context.cancel)
+            task = source.receive(context)
+            in_time = not context.cancellation_requested()
+            timer.cancel()
+            timer.join()
+        assert task is not None, "no task came" if not in_time else "None means cancellation, and nothing was cancelled"
+        return task
 
     def test_the_factory_says_its_task_type(self) -> None:
         assert type(self).factory.task_type in ("queue", "http")
@@ -219,12 +233,9 @@ class TaskSourceConformance:
         self._drain(tmp_path, expected=0, incarnation=2)
 
     def test_a_failure_is_settled_and_the_next_task_comes(self, tmp_path: Path) -> None:
-        self.put(tmp_path, 1)
-        with _Receiving(self, tmp_path, tasks=1) as (source, tasks):
+        with _Receiving(self, tmp_path, tasks=2, receive=1) as (source, tasks):
             tasks[0].fail(RuntimeError("what the handler raised"))
-            with FakeContext() as context:
-                following = source.receive(context)
-            assert following is not None
+            following = self.take(source)
             following.complete(following.execute())
 
     def test_a_released_task_comes_back(self, tmp_path: Path) -> None:
@@ -240,7 +251,7 @@ class TaskSourceConformance:
         source = self.make(tmp_path)
         with FakeContext() as context:
             source.assert_ready(context)
-            assert source.receive(context) is not None
+        self.take(source)
         self._drain(tmp_path, expected=1, incarnation=2)
 
     def test_exhaustion_is_said_only_where_it_is_asked_for(self, tmp_path: Path) -> None:
@@ -293,21 +304,17 @@ class TaskSourceConformance:
 class _Receiving:
     """A ready source with some tasks received from it, closed at the end."""
 
-    def __init__(self, suite: TaskSourceConformance, root: Path, *, tasks: int) -> None:
+    def __init__(self, suite: TaskSourceConformance, root: Path, *, tasks: int, receive: int | None = None) -> None:
         if tasks:
             suite.put(root, tasks)
+        self._suite = suite
         self._source = suite.make(root)
-        self._count = tasks
+        self._count = tasks if receive is None else receive
 
     def __enter__(self) -> tuple[TaskSource, list[Task]]:
-        tasks = []
         with FakeContext() as context:
             self._source.assert_ready(context)
-            for _ in range(self._count):
-                task = self._source.receive(context)
-                assert task is not None, "None means cancellation, and nothing was cancelled"
-                tasks.append(task)
-        return self._source, tasks
+        return self._source, [self._suite.take(self._source) for _ in range(self._count)]
 
     def __exit__(self, *_: object) -> None:
         self._source.close()
