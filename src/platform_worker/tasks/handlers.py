@@ -45,22 +45,34 @@ class HandlerTable:
             result = self._run_async(result)
         return _dumped(result)
 
-    def _run_async(self, awaitable: Any) -> object:
-        """On the one loop of this child, so that clients and pools that belong to a loop outlive a task."""
+    def prepare(self) -> None:
+        """Makes the loop of the async handlers, if there are any: no interrupt can strike it half made here."""
+        functions = (getattr(function, "__code__", None) for function, _ in self._plans.values())
+        if any(code is not None and code.co_flags & _COROUTINE for code in functions):
+            self._make_loop()
+
+    def _make_loop(self) -> AbstractEventLoop:
+        """The one loop of this child: clients and pools that belong to a loop outlive a task."""
         import asyncio
 
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        future = self._loop.create_task(_await(awaitable))
+        return self._loop
+
+    def _run_async(self, awaitable: Any) -> object:
+        import asyncio
+
+        loop = self._make_loop()
+        future = loop.create_task(_await(awaitable))
         try:
-            return self._loop.run_until_complete(future)
+            return loop.run_until_complete(future)
         except BaseException:
             # The interrupt strikes the loop, not the handler that waits in it: the handler gets it as a cancellation.
             if future.done():
                 raise
             future.cancel()
-            self._loop.run_until_complete(asyncio.wait([future]))
+            loop.run_until_complete(asyncio.wait([future]))
             if future.cancelled() or future.exception() is not None:
                 raise
             return future.result()
@@ -80,7 +92,9 @@ def load_handlers(modules: Iterable[str], context_type: type | None = JobContext
     registry = sys.modules.get("platform_worker.tasks.registry")
     specs = {} if registry is None else registry.REGISTRY.specs()
     try:
-        return HandlerTable({name: spec.function for name, spec in specs.items()}, context_type)
+        table = HandlerTable({name: spec.function for name, spec in specs.items()}, context_type)
+        table.prepare()
+        return table
     except Exception as error:  # whatever an annotation of the application's may raise
         raise WorkerStartError("worker-handlers-unimportable") from error
 
@@ -96,6 +110,8 @@ def import_modules(modules: Iterable[str]) -> None:
             ) from error
 
 
+#: The flag of ``async def`` in a code object, as ``inspect`` has it.
+_COROUTINE = 0x80
 _ATOMS = frozenset({str, int, float, bool})
 
 
