@@ -1,4 +1,4 @@
-"""``worker build`` and ``worker init`` as a person meets them: real processes, real folders, applications that misbehave."""
+"""``worker build`` and ``worker init`` as a person meets them: real processes, applications that misbehave."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def test_json_says_whether_it_was_there_already_and_check_whether_it_is_selected
     assert (0, {"generation": first["generation"], "status": "ok"}) == (fresh.returncode, json.loads(fresh.stdout))
 
     (root / "tasks.py").write_text("from platform_worker import task\n@task\ndef more(): ...\n")
-    assert (1, "stale\n") == (lambda r: (r.returncode, r.stdout))(command("build", root, "--check"))
+    stale = command("build", root, "--check")
+    assert (1, "stale\n") == (stale.returncode, stale.stdout)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,12 @@ threading.Event().wait()
 def test_a_build_that_is_killed_takes_the_import_with_it(tmp_path: Path) -> None:
     fifo = tmp_path / "alive"
     os.mkfifo(fifo)
-    tasks = f"import os, threading\nheld = os.open({str(fifo)!r}, os.O_WRONLY)\nos.write(held, b'x')\nthreading.Event().wait()"
+    tasks = f"""
+import os, threading
+held = os.open({str(fifo)!r}, os.O_WRONLY)
+os.write(held, b"x")
+threading.Event().wait()
+"""
     application(tmp_path, tasks)
     build = subprocess.Popen([sys.executable, "-c", CODE, "build", str(tmp_path), "0"], start_new_session=True)
     try:

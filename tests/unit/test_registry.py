@@ -48,7 +48,7 @@ def test_one_name_for_two_functions_is_refused(own: Registry) -> None:
 
     task("same")(first)
     task("same")(first)
-    with pytest.raises(DuplicateTask, match="is taken twice, in .* and in "):
+    with pytest.raises(DuplicateTask, match=r"is taken twice, in .* and in "):
         task("same")(second)
     assert "same" == own.name_of(first)
     assert own.name_of(second) is None
