@@ -1,0 +1,87 @@
+"""The table of a child's life: every phase, every event, what is done about it.
+
+Everything that moves a child's phase is named here and carried out in ``slots``; nobody else writes it. ``REFUSE`` is
+a word that this child cannot say now: it is broken, and killed. An exit is possible in every phase.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from platform_worker.pool.states import ChildPhase
+
+
+class Stimulus(Enum):
+    """What can happen to one child."""
+
+    STARTED = "started"
+    NOT_STARTED = "not-started"
+    BOOTED = "booted"
+    READY = "ready"
+    LAST = "last"
+    EMPTY = "empty"
+    DONE = "done"
+    FAILED = "failed"
+    GARBLED = "garbled"
+    EXITED = "exited"
+    OVERDUE = "overdue"
+
+
+class Action(Enum):
+    """What is done about it."""
+
+    #: Its program runs now.
+    RUN = "run"
+    #: It can take over: at once if it holds the slot, else when the child before it is gone, which is told to stop.
+    OFFER = "offer"
+    #: It takes tasks.
+    SERVE = "serve"
+    #: Its limit is in sight: start its replacement.
+    REPLACE = "replace"
+    #: Nothing is left to take (``until_empty``).
+    EXHAUST = "exhaust"
+    #: It has settled everything, and has the force-kill budget to end in.
+    FAREWELL = "farewell"
+    #: It has said why it ends.
+    EXCUSE = "excuse"
+    #: It has ended.
+    LEAVE = "leave"
+    #: It never was.
+    VANISH = "vanish"
+    #: Its time is over: terminate, then kill.
+    PRESS = "press"
+    #: It broke the protocol: kill.
+    REFUSE = "refuse"
+    #: True, and of no consequence.
+    IGNORE = "ignore"
+    #: Cannot happen: the guardian reports a start once, and before anything else of that child.
+    IMPOSSIBLE = "impossible"
+
+
+_P, _S, _A = ChildPhase, Stimulus, Action
+_ORDER = tuple(Stimulus)
+_ROWS: dict[ChildPhase, tuple[Action, ...]] = {
+    #                STARTED        NOT_STARTED     BOOTED     READY      LAST        EMPTY       DONE
+    #                FAILED      GARBLED    EXITED    OVERDUE
+    _P.LAUNCHING: (_A.RUN, _A.VANISH, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE,
+                   _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.LEAVE, _A.PRESS),
+    _P.BOOTING: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.OFFER, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
+                 _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+    _P.BOOTED: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
+                _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+    _P.TAKING_OVER: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.SERVE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
+                     _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+    _P.READY: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REPLACE, _A.EXHAUST, _A.FAREWELL,
+               _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+    _P.LAST: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
+              _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+    # Told to stop: what it said before it heard that is still on its way.
+    _P.RETIRING: (_A.IGNORE, _A.VANISH, _A.IGNORE, _A.IGNORE, _A.IGNORE, _A.EXHAUST, _A.FAREWELL,
+                  _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+    _P.DONE: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE,
+              _A.REFUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+}  # fmt: skip
+
+TRANSITIONS: dict[tuple[ChildPhase, Stimulus], Action] = {
+    (phase, stimulus): action for phase, row in _ROWS.items() for stimulus, action in zip(_ORDER, row, strict=True)
+}
