@@ -1,0 +1,123 @@
+"""The control socket on disk, and its sessions."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+
+from platform_worker.errors import WorkerAlreadyRunningError, WorkerStartError
+
+_BACKLOG = 128
+#: Out of reach of 0, 1 and 2, whatever was closed at the start.
+_LOWEST = 10
+
+
+def address(directory: int, name: str) -> bytes:
+    """A short address for a socket of any path: through the directory's descriptor."""
+    return b"/proc/self/fd/%d/" % directory + os.fsencode(name)
+
+
+def open_directory(root: str, path: str) -> tuple[int, str]:
+    """The descriptor of the folder of ``path`` (relative to ``root``), and the last segment."""
+    folder, name = os.path.split(path)
+    return os.open(os.path.join(root, folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), name
+
+
+class SocketConnection:
+    """One session."""
+
+    def __init__(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        self._socket = accepted
+        self.fd = accepted.fileno()
+
+    def receive(self) -> bytes | None:
+        try:
+            return self._socket.recv(8192)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def send(self, data: bytes) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return -1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class UnixListener:
+    """The listening socket; ``remove`` unlinks it only while it is the one that we bound."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self._directory, self._name = open_directory(root, path)
+        try:
+            self._clear()
+            bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            before = os.umask(0o177)
+            try:
+                bound.bind(address(self._directory, self._name))
+            finally:
+                os.umask(before)
+            bound.listen(_BACKLOG)
+            bound.setblocking(False)
+        except OSError as error:
+            os.close(self._directory)
+            raise unavailable() from error
+        self._socket = bound
+        self.fd = bound.fileno()
+        status = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+        self._identity = (status.st_dev, status.st_ino)
+
+    def accept(self) -> SocketConnection | None:
+        try:
+            accepted, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionError):
+            return None
+        credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] not in (0, os.geteuid()):
+            accepted.close()
+            return None
+        return SocketConnection(accepted)
+
+    def remove(self) -> None:
+        try:
+            status = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+            if (status.st_dev, status.st_ino) == self._identity:
+                os.unlink(self._name, dir_fd=self._directory)
+        except FileNotFoundError:
+            pass
+        finally:
+            self._socket.close()
+            os.close(self._directory)
+
+    def _clear(self) -> None:
+        """Removes a stale socket; the fence is ours, so a live one belongs to somebody else, and stays."""
+        try:
+            status = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(status.st_mode):
+            raise unavailable("worker.socket_path: something that is no socket is at this place")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(address(self._directory, self._name))
+            except ConnectionRefusedError:
+                os.unlink(self._name, dir_fd=self._directory)
+                return
+            except BlockingIOError:
+                pass  # its backlog is full: somebody listens
+        raise WorkerAlreadyRunningError("worker-already-running")
+
+
+def unavailable(hint: str = "worker.socket_path: the socket cannot be made there") -> WorkerStartError:
+    """The control channel could not be opened."""
+    return WorkerStartError("worker-control-unavailable", hints=[hint])
