@@ -193,7 +193,7 @@ _RUNTIME_ERRORS: tuple[type[WorkerError], ...] = (
 def runtime_error(reason: str, *, hints: Sequence[str] = ()) -> WorkerError:
     """The error that ``worker start`` ends with for ``reason``, a word that a child or the guardian gave.
 
-    An unknown reason becomes ``worker-lifecycle-failed``: what a child says is never shown unless it is in the closed set.
+    An unknown reason becomes ``worker-lifecycle-failed``: what a child says is shown only where the closed set has it.
     """
     for cls in _RUNTIME_ERRORS:
         if reason in cls.reasons:

@@ -220,7 +220,7 @@ class _Start:
 
     def _open_control(self, loop: SupervisorLoop) -> ControlSessions:
         """Under the claimed fence: stale files away, socket, then the locator that leads to it."""
-        from _operator import _compare_digest  # type: ignore[import-not-found]  # hmac's own, without hmac's imports
+        from _operator import _compare_digest  # hmac's own, without its imports
 
         from platform_worker.host.control_socket import UnixListener
         from platform_worker.protocol.locator import Locator, encode

@@ -117,7 +117,8 @@ def _load(command: str) -> Callable[[str, list[str], bool], int]:
 def _fail(error: WorkerError, json_output: bool) -> int:
     lines = [str(error), *(f"hint: {hint}" for hint in error.hints)]
     try:
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        sys.stderr.write("\n".join(lines) + "\n")
+        sys.stderr.flush()
         if json_output:
             import json
 
@@ -146,7 +147,8 @@ def _usage() -> str:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

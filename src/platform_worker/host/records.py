@@ -25,10 +25,10 @@ class FileRecords:
         try:
             for path in (self._state, self._flag):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-            if not self.remove():
-                raise OSError(errno.EIO, "stale files stay")
         except OSError as error:
             raise WorkerLifecycleError("worker-lifecycle-failed", hints=[_rule(error)]) from error
+        if not self.remove():
+            raise WorkerLifecycleError("worker-lifecycle-failed", hints=["stale files in var/tmp cannot be removed"])
 
     def write_locator(self, data: bytes) -> None:
         try:

@@ -68,7 +68,7 @@ def _nothing(signum: int, frame: FrameType | None) -> None:
 
 
 class GuardianHandle:
-    """Implements ``Guardian``: the only child that we know; everything else that becomes ours is reaped and forgotten."""
+    """Implements ``Guardian``: the only child that we know; whatever else becomes ours is reaped and forgotten."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -227,10 +227,10 @@ def _stimulus(event: ChildEvent) -> Stimulus:
             return Stimulus.NOT_STARTED
         case ChildExited():
             return Stimulus.EXITED
-        case ChildSaid(word=word):
+        case ChildSaid(_, _, word):
             return _WORDS.get(word, Stimulus.GARBLED)
         case _:
-            unreachable(event)
+            return unreachable(event)
 
 
 def _cause(child: Child, event: ChildExited) -> str:

@@ -124,7 +124,7 @@ class PoolMachine:
             return []
         match event:
             case FenceClaimed(generation):
-                effects = self._claimed(generation, now)
+                effects = self._claimed(generation)
             case FenceBusy():
                 effects = self._finish("worker-already-running")
             case GuardianRefused(reason):
@@ -177,7 +177,7 @@ class PoolMachine:
 
     # The pool's own steps
 
-    def _claimed(self, generation: int, now: float) -> list[Effect]:
+    def _claimed(self, generation: int) -> list[Effect]:
         self.generation = generation
         if self.status is PoolStatus.STOPPING:
             return self._emptied()

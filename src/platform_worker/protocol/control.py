@@ -1,4 +1,4 @@
-"""The control protocol, version 1: one request, one response, one connection; one JSON object a line, at most 4096 bytes.
+"""The control protocol, version 1: one request, one response, one connection; a JSON object a line, up to 4096 bytes.
 
 ::
 
