@@ -130,7 +130,7 @@ class Life:
         "token",
     )
 
-    def __init__(  # noqa: PLR0917  the columns of a row, unpacked
+    def __init__(
         self,
         status: str,
         token: int,

@@ -26,7 +26,7 @@ class Claimed:
 
     __slots__ = ("attempt", "data", "id", "key", "max_attempts", "queue", "task", "timeout_ms", "token")
 
-    def __init__(  # noqa: PLR0917  the columns of a row, unpacked
+    def __init__(
         self,
         key: Any,
         id: str,

@@ -24,6 +24,11 @@ _WORDS = {
     "done": Stimulus.DONE,
     "failed": Stimulus.FAILED,
 }
+_REPORTS: dict[type[ChildEvent], Stimulus] = {
+    ChildStarted: Stimulus.STARTED,
+    ChildNotStarted: Stimulus.NOT_STARTED,
+    ChildExited: Stimulus.EXITED,
+}
 
 
 class IllegalEvent(Exception):  # noqa: N818  named by what happened
@@ -220,17 +225,9 @@ class Lives:
 
 
 def _stimulus(event: ChildEvent) -> Stimulus:
-    match event:
-        case ChildStarted():
-            return Stimulus.STARTED
-        case ChildNotStarted():
-            return Stimulus.NOT_STARTED
-        case ChildExited():
-            return Stimulus.EXITED
-        case ChildSaid(_, _, word):
-            return _WORDS.get(word, Stimulus.GARBLED)
-        case _:
-            return unreachable(event)
+    if isinstance(event, ChildSaid):
+        return _WORDS.get(event.word, Stimulus.GARBLED)
+    return _REPORTS[type(event)]
 
 
 def _cause(child: Child, event: ChildExited) -> str:

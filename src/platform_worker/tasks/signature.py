@@ -189,7 +189,7 @@ def _is_any(hint: Any) -> bool:
     return typing is not None and hint is typing.Any
 
 
-def _plain(hint: Any) -> Check | None:  # noqa: PLR0911  one line a kind of annotation
+def _plain(hint: Any) -> Check | None:
     """The check of an annotation made of JSON's own types, ``None`` for any other."""
     try:
         known = _PLAIN.get(hint)
