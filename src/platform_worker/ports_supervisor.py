@@ -63,8 +63,8 @@ class Guardian(Protocol):
     def reap_strangers(self) -> None:
         """Reaps what has been orphaned to us."""
 
-    def kill_orphans(self) -> None:
-        """After the guardian's death: ends and reaps whatever of its generation became ours."""
+    def finish(self, generation: int | None) -> None:
+        """Waits for the guardian's end; then ends and reaps whatever of its generation became ours by it."""
 
     def kill(self) -> None:
         """Ends it without appeal."""

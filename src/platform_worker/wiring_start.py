@@ -24,8 +24,8 @@ from platform_worker.pool.machine import Policy, PoolMachine
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from platform_worker.artifacts.generation import Generation
+    from platform_worker.host.logs import StderrLog
     from platform_worker.pool.effects import StartChild
-    from platform_worker.ports import Log
     from platform_worker.supervisor.control import ControlSessions
     from platform_worker.supervisor.loop import SupervisorLoop
 
@@ -78,8 +78,12 @@ def _build(root: str, signals: SignalStops) -> None:
     code = "import sys; from platform_worker.cli import main; sys.exit(main())"
     command = [sys.executable, "-P", "-c", code, "--root", root, "build"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
+        signals.at_once = run.terminate
+        if signals.pending:  # came before
+            run.terminate()
         told = run.stderr.read() if run.stderr is not None else b""
         status = run.wait()
+        signals.at_once = None
     if signals.pending:
         raise SystemExit(EXIT_OK)
     if status != 0:
@@ -136,7 +140,6 @@ class _Start:
         pool = PoolMachine(self._policy())
         self.members = open_members(self.root)
         guardian = start_guardian(self.members)
-        self._warn_of_changes(log)
         loop = self._loop(pool, guardian.pid, guardian.channel, guardian.credential, log, telemetry)
         ended = loop.run()
         claimed = pool.generation is not None
@@ -167,7 +170,7 @@ class _Start:
         )
 
     def _loop(
-        self, pool: PoolMachine, pid: int, channel: int, credential: str, log: Log, telemetry: object
+        self, pool: PoolMachine, pid: int, channel: int, credential: str, log: StderrLog, telemetry: object
     ) -> SupervisorLoop:
         from platform_worker.host.records import FileRecords
         from platform_worker.host.streams import LineStream
@@ -190,6 +193,7 @@ class _Start:
             leave_fence=self._leave_fence,
             announce=self._announce,
             boot=self._boot,
+            while_booting=lambda: self._while_booting(log),
         )
         claim = Claim(
             root=self.root,
@@ -251,7 +255,7 @@ class _Start:
         except WorkerError:
             listener.remove()
             raise
-        return ControlSessions(listener, credential, _compare_digest, loop.state, loop.health, loop.request_stop)
+        return ControlSessions(listener, credential, _compare_digest, loop.asked, loop.health, loop.request_stop)
 
     def _leave_fence(self) -> None:
         if self.members >= 0:
@@ -293,8 +297,12 @@ class _Start:
         except OSError:
             return  # nobody reads: no reason to stop working
 
-    def _warn_of_changes(self, log: Log) -> None:
-        """While the guardian's interpreter boots."""
+    def _while_booting(self, log: StderrLog) -> None:
+        """The children take longer to boot than this takes."""
+        log.warm()
+        self._warn_of_changes(log)
+
+    def _warn_of_changes(self, log: StderrLog) -> None:
         if not os.path.exists(os.path.join(self.root, "worker.toml")):
             return
         from platform_worker.building.staleness import config_differs

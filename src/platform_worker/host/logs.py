@@ -40,6 +40,14 @@ class StderrLog:
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLOUT)
 
+    def warm(self) -> None:
+        """Imports what the first line will need, at a moment when that holds nobody up."""
+        try:
+            if self._logger is None:
+                self._logger = _make_logger(self.write)
+        except Exception:  # noqa: BLE001  the edge to the application's log configuration: tried again at the first line
+            return
+
     def event(self, level: Level, event: str, /, **fields: object) -> None:
         try:
             if self._logger is None:

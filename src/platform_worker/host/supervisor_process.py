@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 
@@ -11,12 +12,13 @@ from platform_worker.pool.states import StopMode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 #: A second signal within this time of the first is the same stop: service managers and terminals deliver it twice.
 _SAME_STOP = 0.5
-#: How long orphans of a dead guardian are waited for, in seconds.
-_ORPHANS = 1.0
+#: How long one process is waited for that must end now, in seconds.
+_PATIENCE = 1.0
 
 
 def keep_standard_descriptors() -> None:
@@ -34,6 +36,8 @@ class SignalStops:
 
     def __init__(self) -> None:
         self._noted: list[StopMode] = []
+        #: Called by the handler itself, for what has to end before the loop runs.
+        self.at_once: Callable[[], None] | None = None
         self._first: float | None = None
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(signum, self._note)
@@ -61,6 +65,8 @@ class SignalStops:
             self._noted.append(StopMode.GRACEFUL)
         elif now - self._first >= _SAME_STOP:
             self._noted.append(StopMode.HURRIED)
+        if self.at_once is not None:
+            self.at_once()
 
 
 def _nothing(signum: int, frame: FrameType | None) -> None:
@@ -96,24 +102,41 @@ class GuardianHandle:
             except ProcessLookupError:
                 return
 
-    def kill_orphans(self) -> None:
-        """Until nobody is left whose parent we are. The guardian ends by itself when its channel is closed."""
-        until = time.monotonic() + _ORPHANS
-        while not self._no_child() and time.monotonic() < until:
-            for pid in procfs.children():
-                if pid != self._pid or self._reaped:
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                    except (ProcessLookupError, PermissionError):
-                        continue
-            signal.sigtimedwait([signal.SIGCHLD], 0.005)
-
-    def _no_child(self) -> bool:
+    def finish(self, generation: int | None) -> None:
+        """Waits until the guardian is gone, then ends what its death has made ours of that worker generation."""
+        if not self._wait(self._pid, _PATIENCE):
+            self.kill()
+            self._wait(self._pid, _PATIENCE)
         self.reap_strangers()
-        try:
-            return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and self._childless()
-        except ChildProcessError:
-            return True
+        while generation is not None and (left := self._orphans(generation)):
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)  # our own child, not reaped yet: the number is still its own
+            gone = [self._wait(pid, _PATIENCE) for pid in left]
+            if not all(gone):
+                return  # not even SIGKILL ends it: the kernel's matter, and its members lock keeps the fence
 
-    def _childless(self) -> bool:
-        return not procfs.children()
+    def _orphans(self, generation: int) -> list[int]:
+        """Only what carries the generation's mark: who started us may have left us children of its own."""
+        marks = [(pid, procfs.mark(pid)) for pid in procfs.children()]
+        return [pid for pid, mark in marks if mark is not None and mark.startswith(f"{generation}.")]
+
+    def _wait(self, pid: int, seconds: float) -> bool:
+        """Reaps ``pid``; false where it has not ended in time."""
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:  # reaped already
+            return True
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            if not poll.poll(seconds * 1000):
+                return False
+        finally:
+            os.close(handle)
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass
+        if pid == self._pid:
+            self._reaped = True
+        return True

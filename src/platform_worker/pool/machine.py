@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from platform_worker.pool.events import Event
 
 
+#: What the guardian has beyond the start's own time to say that the fence is held, in seconds.
+_CLAIM_SLACK = 5.0
+
+
 class Policy(Value):
     """What the operator decided; times in milliseconds."""
 
@@ -85,8 +89,10 @@ class PoolMachine:
     # Time
 
     def begin(self, now: float) -> None:
-        """The claim is on its way; the whole start has its deadline from here."""
-        self._start_deadline = now + self.policy.start_timeout_ms / 1000
+        """The claim is on its way. The guardian itself gives up on a held fence when the start's time is over, and
+        says so; the deadline here is for a guardian that says nothing.
+        """
+        self._start_deadline = now + self.boot_time + _CLAIM_SLACK
 
     def next_deadline(self) -> float | None:
         """When ``advance`` is due next; ``None``: never by time alone."""
@@ -114,7 +120,7 @@ class PoolMachine:
                 effects += self._lives.refill(slot, now)
         for phase in self._ladder.advance(now):
             effects += self._enter(phase)
-        return self._close(effects)
+        return self._close(effects, now)
 
     # Events
 
@@ -124,7 +130,7 @@ class PoolMachine:
             return []
         match event:
             case FenceClaimed(generation):
-                effects = self._claimed(generation)
+                effects = self._claimed(generation, now)
             case FenceBusy():
                 effects = self._finish("worker-already-running")
             case GuardianRefused(reason):
@@ -142,7 +148,7 @@ class PoolMachine:
                 effects = self._lives.handle(event, now)
             case _:
                 unreachable(event)
-        return self._close(effects)
+        return self._close(effects, now)
 
     @property
     def ready_count(self) -> int:
@@ -177,8 +183,9 @@ class PoolMachine:
 
     # The pool's own steps
 
-    def _claimed(self, generation: int) -> list[Effect]:
+    def _claimed(self, generation: int, now: float) -> list[Effect]:
         self.generation = generation
+        self._start_deadline = now + self.boot_time
         if self.status is PoolStatus.STOPPING:
             return self._emptied()
         effects: list[Effect] = []
@@ -258,7 +265,7 @@ class PoolMachine:
         self.finished = True
         return [Finish(reason, self._hints)]
 
-    def _close(self, effects: list[Effect]) -> list[Effect]:
+    def _close(self, effects: list[Effect], now: float) -> list[Effect]:
         """After every step: is everybody ready, is everybody gone, has anything visible changed?"""
         if not self.finished and self.status is PoolStatus.STARTING and all(slot.served for slot in self.slots):
             self.status = PoolStatus.RUNNING
@@ -267,7 +274,7 @@ class PoolMachine:
             self._announced = True
             effects += [Announce(), Count("start_success"), LogEvent("info", "worker.process.start", {})]
         if not self.finished and self.status is PoolStatus.RUNNING and all(slot.finished for slot in self.slots):
-            effects += self._stop(StopMode.GRACEFUL, 0.0)
+            effects += self._stop(StopMode.GRACEFUL, now)
         if not self.finished and self.status is PoolStatus.STOPPING and self.generation is not None:
             effects += self._emptied()
         seen = (self.status, self.ready_count, self.health)

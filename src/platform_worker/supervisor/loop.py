@@ -55,6 +55,8 @@ class Ports(Value):
     leave_fence: Callable[[], None]
     announce: Callable[[dict[str, object]], None]
     boot: Callable[[fx.StartChild, int], dict[str, object]]
+    #: What can wait until the children boot, and costs imports.
+    while_booting: Callable[[], None]
 
 
 class SupervisorLoop:
@@ -86,6 +88,11 @@ class SupervisorLoop:
         """The state's ten keys."""
         pool = self._pool
         return {**self._constants, "ready_worker_count": pool.ready_count, "status": pool.status.value}
+
+    def asked(self) -> dict[str, object]:
+        """The state, for someone who asks."""
+        self._ports.telemetry.process("status_success")
+        return self.state()
 
     def health(self) -> dict[str, object]:
         """What a health probe is told."""
@@ -181,6 +188,7 @@ class SupervisorLoop:
         except WorkerError as error:
             self._happen(ev.SetupFailed(error.reason, error.hints))
         self._write_state()
+        self._ports.while_booting()
 
     def _happen(self, event: ev.Event) -> None:
         self._carry_out(self._pool.handle(event, self._ports.clock.now()))
@@ -256,7 +264,7 @@ class SupervisorLoop:
     def _say_stopped(self) -> None:
         """The last thing of all."""
         ports = self._ports
-        ports.guardian.kill_orphans()
+        ports.guardian.finish(self._pool.generation)
         ports.leave_fence()
         if self._control is None:
             return
