@@ -1,0 +1,5 @@
+"""What every test may use. (Its being here also puts this folder on the import path: ``from harness... import``.)"""
+
+from harness.fixtures import application
+
+__all__ = ["application"]

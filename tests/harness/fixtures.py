@@ -1,0 +1,28 @@
+"""The fixture that makes applications and lets no process of theirs outlive the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.application import Application
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[Callable[..., Application]]:
+    """Makes applications: ``application(name="app", tasks=None, worker={...}, queue={...})``.
+
+    A test must leave nobody behind: who is left is killed, and the test fails.
+    """
+    made: list[Application] = []
+
+    def make(name: str = "app", tasks: str | None = None, **settings: Any) -> Application:
+        made.append(Application(tmp_path / name, tasks, **settings))
+        return made[-1]
+
+    yield make
+    left = [pid for one in made for pid in one.close()]
+    assert not left, f"processes outlived the test: {left}"
