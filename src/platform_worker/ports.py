@@ -33,6 +33,8 @@ EVENTS = frozenset(
         "worker.task.failed",
         "worker.task.lease_lost",
         "worker.task.released",
+        "worker.queue.unavailable",
+        "worker.queue.available",
     }
 )
 
