@@ -44,12 +44,17 @@ def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_out
     root = os.path.realpath(root)
     keep_standard_descriptors()
     signals = SignalStops()
-    _refuse_a_second(root)
-    generation = _select(root, build, signals)
-    settings = worker_settings(generation.config, os.environ)
-    if settings.control_transport == "tcp":
-        raise WorkerStartError("worker-control-unavailable", hints=["worker.control.transport: use unix or auto here"])
-    return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
+    try:
+        _refuse_a_second(root)
+        generation = _select(root, build, signals)
+        settings = worker_settings(generation.config, os.environ)
+        if settings.control_transport == "tcp":
+            raise WorkerStartError(
+                "worker-control-unavailable", hints=["worker.control.transport: use unix or auto here"]
+            )
+        return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
+    finally:
+        signals.end()
 
 
 def _refuse_a_second(root: str) -> None:

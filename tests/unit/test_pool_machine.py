@@ -8,6 +8,7 @@ from platform_worker.pool.effects import (
     AbandonClaim,
     Announce,
     Count,
+    EndGuardian,
     Finish,
     KillChild,
     LogEvent,
@@ -184,6 +185,23 @@ def test_a_stop_goes_down_the_ladder_and_is_no_failure() -> None:
     assert [KillChild(0, 1)] == host.wait(1)
     assert [RemoveFiles(), ReleaseFence()] == host.exit(None, 9)
     assert [Finish(None, ())] == host.do(FenceReleased())
+
+
+def test_a_guardian_that_is_silent_after_the_last_deadline_of_a_stop_is_ended() -> None:
+    host = running()
+    host.do(StopRequested(StopMode.GRACEFUL))
+    assert [TerminateChild(0, 1), KillChild(0, 1)] == host.wait(7.9)
+    assert [EndGuardian()] == host.wait(0.1)
+    assert [RemoveFiles(), Finish("worker-shutdown-failed", ())] == host.do(GuardianLost())
+
+
+def test_a_guardian_that_does_not_let_go_of_the_fence_is_ended() -> None:
+    host = running()
+    host.do(StopRequested(StopMode.GRACEFUL))
+    host.exit(0)
+    assert [] == host.wait(1.9)
+    assert [EndGuardian()] == host.wait(0.1)
+    assert [Finish("worker-shutdown-failed", ())] == host.do(GuardianLost())
 
 
 def test_children_that_end_in_time_end_the_stop() -> None:

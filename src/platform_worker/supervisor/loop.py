@@ -219,7 +219,7 @@ class SupervisorLoop:
                 self._remove_files()
             case fx.ReleaseFence():
                 self._send(own.Release())
-            case fx.AbandonClaim():
+            case fx.AbandonClaim() | fx.EndGuardian():
                 ports.guardian.kill()
             case fx.Finish(reason, hints):
                 self._ended = Ended(reason, hints)
