@@ -138,6 +138,11 @@ class Pool:
         """To the supervisor."""
         self.process.send_signal(number)
 
+    def signal_group(self, number: int) -> None:
+        """To the process group of the supervisor, which was started with ``start_new_session=True``."""
+        assert os.getpgid(self.supervisor) == self.supervisor
+        os.killpg(self.supervisor, number)
+
     def kill(self) -> None:
         """SIGKILL to the supervisor, and reaps it."""
         self.process.kill()

@@ -47,8 +47,9 @@ class SignalStops:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def end(self) -> None:
-        """The process is about to end, with its own exit code. An interpreter that ends gives signals that are handled back
-        their default, which would end it by the signal; those that are ignored stay ignored.
+        """The process is about to end with its own exit code, which no signal may take from it.
+
+        An interpreter that ends gives the signals it handles their default back; those it ignores stay ignored.
         """
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)

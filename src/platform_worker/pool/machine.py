@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 #: What the guardian has beyond the start's own time to say that the fence is held, in seconds.
 _CLAIM_SLACK = 5.0
-#: How long after the last deadline of a stop the guardian may still be silent, in seconds. One that is frozen would else
-#: hold up a stop for ever; its end ends the children.
+#: How long after the last deadline of a stop the guardian may still be silent, in seconds. One that is frozen would
+#: else hold up a stop for ever; its end ends the children.
 _GUARDIAN_PATIENCE = 1.0
 
 
