@@ -1,4 +1,4 @@
-"""One run of the fault machine: from a seed, pools that are killed, frozen and restarted, and then a look at what is left.
+"""One run of the fault machine: from a seed, pools are killed, frozen and restarted; then a look at what is left.
 
 Everything that is chosen comes from the seed, so a run can be made again; when exactly something strikes is up to the
 machine it runs on. What must hold, whatever was done:
@@ -143,7 +143,11 @@ class Run:
     def _end(self, pool: Pool) -> None:
         how = self.random.choice(["stop", "stop", "quit", "supervisor", "guardian", "both"])
         self.story.append(f"end: {how}")
-        guardian = pool.guardian()
+        guardian = None
+        if how in ("guardian", "both"):
+            # One that is not there yet cannot be killed; and then nothing would end the pool.
+            eventually(lambda: self._thawed() and (pool.guardian() or not pool.started()), 10, "a guardian")
+            guardian = pool.guardian()
         if how in ("stop", "quit"):
             self._thaw()
             send(pool.supervisor, signal.SIGTERM if how == "stop" else signal.SIGQUIT)
