@@ -109,7 +109,7 @@ def test_a_child_has_nothing_that_is_not_its_own(owner, driver):
 
 @drivers
 def test_signals_a_child_begins_with(tmp_path, mark, driver):
-    """What stops or means nothing is held, nothing is ignored; SIGTERM before the handlers is neither lost nor fatal."""
+    """Four are held until there are handlers, nothing is ignored; SIGTERM before that is neither lost nor fatal."""
     program = (
         "import os, time; os.write(0, open('/proc/self/status','rb').read().split(b'SigBlk:')[1].split()[0] + b' '"
     )
