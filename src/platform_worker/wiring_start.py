@@ -7,7 +7,7 @@ import sys
 import time
 
 from platform_worker.artifacts.boot import has_current, load_current
-from platform_worker.config import WorkerSettings, worker_settings
+from platform_worker.config import WorkerSettings, app_settings, worker_settings
 from platform_worker.errors import (
     EXIT_OK,
     WorkerAlreadyRunningError,
@@ -199,6 +199,7 @@ class _Start:
             announce=self._announce,
             boot=self._boot,
             while_booting=lambda: self._while_booting(log),
+            log_exceptions=app_settings(self.generation.config, os.environ).log_exceptions,
         )
         claim = Claim(
             root=self.root,

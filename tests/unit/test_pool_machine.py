@@ -319,6 +319,22 @@ def test_an_exit_without_done_is_unexpected_and_the_slot_is_refilled_at_once(
     assert host.pool.health == "worker-pool-not-ready"
 
 
+def test_a_child_that_its_jobs_hard_deadline_ended_is_replaced_at_once_and_not_counted() -> None:
+    host = running(restart_intensity=0)
+    for incarnation in (1, 2, 3):
+        assert [] == host.say("timeout", incarnation=incarnation)
+        assert [] == host.say("Thread 0x1 (most recent call first):", incarnation=incarnation)
+        assert [StartChild(0, incarnation + 1, False)] == host.exit(1, incarnation=incarnation)
+        host.ready(0, incarnation + 1)
+    assert (PoolStatus.RUNNING, 1) == (host.pool.status, host.pool.ready_count)
+
+
+def test_a_child_that_stays_after_its_jobs_hard_deadline_is_ended() -> None:
+    host = running()
+    host.say("timeout")
+    assert [TerminateChild(0, 1), KillChild(0, 1)] == host.wait(3)
+
+
 def test_pauses_grow_while_children_end_at_once() -> None:
     host = running(restart_intensity=100)
     pauses = []
