@@ -178,3 +178,20 @@ def threads(context: JobContext, count: int = 8) -> None:
     for thread in started:
         thread.join()
     note("finish", context)
+
+
+@task("once", max_attempts=1)
+def once(context: JobContext, script: str) -> int | None:
+    """Runs a script of ``sh`` to its end, at most once however its worker ends."""
+    note("start", context)
+    code = subprocess.run(["sh", "-c", script], check=False).returncode
+    note("finish", context)
+    return code
+
+
+@task("swallow")
+def swallow(context: JobContext, payload: str) -> int:
+    """Takes a large payload."""
+    note("start", context)
+    note("finish", context)
+    return len(payload)
