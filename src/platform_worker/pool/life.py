@@ -169,9 +169,10 @@ class Lives:
         expected = child.phase is ChildPhase.EXPIRED or (
             child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
         )
-        if not expected and not stopping:
-            return self._unexpected(child, cause, now)
         slot = child.slot
+        # However orderly it went: a replacement that never took over has not become what it was started for.
+        if not stopping and (not expected or child is slot.successor):
+            return self._unexpected(child, cause, now)
         slot.remove(child)
         level = "info" if child.phase is ChildPhase.DONE and expected and child.pressed == 0 else "warning"
         effects: list[Effect] = [LogEvent(level, "worker.child.exit", {"slot": slot.index, "cause": cause})]
