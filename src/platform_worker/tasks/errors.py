@@ -1,4 +1,4 @@
-"""What ``Handlers.run`` raises before a handler is entered."""
+"""What is wrong with a job before its handler is entered, or with a handler before any job comes."""
 
 from __future__ import annotations
 
@@ -9,3 +9,9 @@ class UnknownTask(Exception):  # noqa: N818  named by what it says of the job
 
 class InvalidData(Exception):  # noqa: N818  named by what it says of the job
     """The data does not fit the handler's parameters; the job fails with the reason ``data-invalid``."""
+
+
+class UnfitHandler(TypeError):  # noqa: N818  named by what it says of the function
+    """No job can call this function; the text is the rule it breaks, ``task`` the name it is registered under."""
+
+    task = ""
