@@ -128,7 +128,11 @@ def test_an_operator_looks_at_failures_and_retries_them(
     assert failed in capsys.readouterr().out
     with pytest.raises(WorkerQueueError, match="worker-job-state") as refused:
         jobs.run(root, ["retry", queued, failed, "unknown"], False)
-    assert (f"{queued}: worker-job-state", "unknown: worker-job-unknown", "done: 1 of 3") == refused.value.hints
+    assert (
+        f"{queued}: is queued; only a failed or cancelled job can be retried",
+        "unknown: an id has 36 characters, as enqueue returned it",
+        "done: 1 of 3",
+    ) == refused.value.hints
     work()
     work()
     capsys.readouterr()
@@ -138,6 +142,85 @@ def test_an_operator_looks_at_failures_and_retries_them(
     jobs.run(root, ["recover"], False)
     jobs.run(root, ["purge", "--older-than", "0s"], False)
     assert "cancelled: 1\nrecovered: 0\nremoved: 2\n" == capsys.readouterr().out
+
+
+def test_a_finished_job_says_why_it_cannot_be_cancelled_or_retried(
+    root: str, work: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enqueue.run(root, ["echo"], False)
+    done = capsys.readouterr().out.strip()
+    work()
+    for action, needed in (("cancel", "that has not finished"), ("retry", "only a failed or cancelled")):
+        with pytest.raises(WorkerQueueError, match="worker-job-state") as refused:
+            jobs.run(root, [action, done], False)
+        assert refused.value.hints[0].startswith(f"{done}: is completed; ")
+        assert needed in refused.value.hints[0]
+    with pytest.raises(WorkerQueueError, match="worker-job-unknown") as refused:
+        jobs.run(root, ["show", done[:-1] + ("0" if done[-1] != "0" else "1")], False)
+    assert "no job has this id" in refused.value.hints[0]
+
+
+def test_a_retry_that_a_unique_key_forbids_says_so(root: str, work: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    enqueue.run(root, ["fail", "--unique", "k"], False)
+    failed = capsys.readouterr().out.strip()
+    work()
+    enqueue.run(root, ["echo", "--unique", "k"], False)
+    with pytest.raises(WorkerQueueError, match="worker-job-state") as refused:
+        jobs.run(root, ["retry", failed], False)
+    assert f"{failed}: is failed, but another unfinished job has its unique key" == refused.value.hints[0]
+
+
+def test_a_running_job_is_asked_to_stop_a_waiting_one_is_cancelled(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = Context()
+    source = factory(setup(root))
+    source.assert_ready(context)
+    try:
+        enqueue.run(root, ["echo"], False)
+        running = capsys.readouterr().out.strip()
+        task = source.receive(context)
+        enqueue.run(root, ["echo"], False)
+        waiting = capsys.readouterr().out.strip()
+        assert 0 == jobs.run(root, ["cancel", running, waiting], False)
+        assert "cancelled: 1\nasked to stop: 1\n" == capsys.readouterr().out
+        jobs.run(root, ["cancel", running], False)
+        assert "asked to stop: 1\n" == capsys.readouterr().out
+        jobs.run(root, ["cancel", running], True)
+        assert {"count": 1, "status": "ok"} == json.loads(capsys.readouterr().out)
+        task.complete(None)
+    finally:
+        source.close()
+        context.close()
+
+
+def test_a_unique_hit_is_said_beside_the_id(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    enqueue.run(root, ["echo", "--unique", "k"], False)
+    first = capsys.readouterr()
+    enqueue.run(root, ["echo", "--unique", "k"], False)
+    second = capsys.readouterr()
+    assert (first.out, "") == (second.out, first.err)
+    assert "1 of 1 not added: an unfinished job with that unique key is there\n" == second.err
+
+
+def test_the_list_names_the_reason_of_a_failure(root: str, work: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    enqueue.run(root, ["fail"], False)
+    enqueue.run(root, ["echo"], False)
+    work()
+    capsys.readouterr()
+    jobs.run(root, [], False)
+    head, waiting, failed = capsys.readouterr().out.splitlines()
+    assert ["ERROR", "-", "exception"] == [line.split()[-1] for line in (head, waiting, failed)]
+
+
+def test_a_closed_queue_refuses_to_work(root: str) -> None:
+    queue = Queue.open(root)
+    queue.close()
+    queue.close()
+    for use in (lambda: queue.enqueue("echo"), queue.counts, queue.jobs, lambda: queue.retry("x")):
+        with pytest.raises(WorkerQueueError, match="worker-queue-unavailable") as refused:
+            use()
+        assert ("this Queue was closed; open another one",) == refused.value.hints
 
 
 def test_waiting_prints_the_result(root: str, work: Any, capsys: pytest.CaptureFixture[str]) -> None:

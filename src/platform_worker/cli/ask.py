@@ -59,6 +59,8 @@ def _help(args: list[str], command: str, text: str) -> bool:
 def _show(told: dict[str, object], json_output: bool) -> None:
     if json_output:
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    elif told["status"] == "stopped":
+        text = "stopped"
     else:
         reason = told.get("reason")
         said = f" ({reason})" if reason not in (None, "healthy") else ""

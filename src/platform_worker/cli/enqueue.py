@@ -42,7 +42,15 @@ def run(root: str, args: list[str], json_output: bool) -> int:
     else:
         for id in ids:
             say(id)
+        if created < len(ids):
+            _tell(f"{len(ids) - created} of {len(ids)} not added: an unfinished job with that unique key is there")
     return 0
+
+
+def _tell(line: str) -> None:
+    """One line for a person; stdout is for ids and results."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def _parse(args: list[str]) -> argparse.Namespace:

@@ -79,8 +79,9 @@ def each(ids: Sequence[str], act: Callable[[str], None]) -> int:
         except WorkerQueueError as error:
             if error.reason not in ("worker-job-unknown", "worker-job-state"):
                 raise
-            refused.append((id if id.isprintable() else ascii(id), error.reason))
+            hint = f"{id if id.isprintable() else ascii(id)}: {error.hints[0] if error.hints else error.reason}"
+            refused.append((error.reason, hint))
     if refused:
-        hints = [f"{id}: {reason}" for id, reason in refused]
-        raise WorkerQueueError(refused[0][1], hints=[*hints, f"done: {len(ids) - len(refused)} of {len(ids)}"])
+        hints = [hint for _, hint in refused]
+        raise WorkerQueueError(refused[0][0], hints=[*hints, f"done: {len(ids) - len(refused)} of {len(ids)}"])
     return len(ids)

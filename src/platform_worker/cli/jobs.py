@@ -10,10 +10,11 @@ from platform_worker.cli.job_arguments import Parser, duration, each, parser, sa
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _FINISHED = ("completed", "failed", "cancelled")
 _STATUSES = ("queued", "retry_wait", "processing", *_FINISHED)
-_HEADS = ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "ENQUEUED")
+_HEADS = ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "ENQUEUED", "ERROR")
 
 
 def run(root: str, args: list[str], json_output: bool) -> int:
@@ -42,15 +43,14 @@ def _list(root: str, args: list[str], json_output: bool) -> int:
     if json_output:
         say_json({"jobs": [job.to_json() for job in jobs], "status": "ok"})
         return 0
-    records = [job.to_json() for job in jobs]
-    table(
-        _HEADS,
-        (
-            (r["id"], r["status"], r["queue"], r["task"], f"{r['attempt']}/{r['max_attempts']}", r["enqueued_at"])
-            for r in records
-        ),
-    )
+    table(_HEADS, (_cells(job.to_json()) for job in jobs))
     return 0
+
+
+def _cells(job: dict[str, Any]) -> tuple[object, ...]:
+    tried = f"{job['attempt']}/{job['max_attempts']}"
+    reason = None if job["error"] is None else job["error"]["reason"]
+    return (job["id"], job["status"], job["queue"], job["task"], tried, job["enqueued_at"], reason)
 
 
 def _show(root: str, args: list[str], json_output: bool) -> int:
@@ -90,9 +90,21 @@ def _cancel(root: str, args: list[str], json_output: bool) -> int:
     )
     own.add_argument("ids", nargs="+", metavar="ID")
     options = own.parse_args(args)
+    asked = 0
     with Queue.open(root) as queue:
-        count = each(options.ids, queue.cancel)
-    return _counted("cancelled", count, json_output)
+
+        def cancel(id: str) -> None:
+            nonlocal asked
+            queue.cancel(id)
+            # A running one decides itself: its handler sees the request, or completes.
+            asked += queue.get(id).status != "cancelled"
+
+        count = each(options.ids, cancel)
+    if json_output or not asked:
+        return _counted("cancelled", count, json_output)
+    if count > asked:
+        _counted("cancelled", count - asked, json_output)
+    return _counted("asked to stop", asked, json_output)
 
 
 def _purge(root: str, args: list[str], json_output: bool) -> int:

@@ -63,8 +63,9 @@ class Queue:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the store."""
-        self._store.close()
+        """Lets go of the store; whatever is asked for afterwards is refused."""
+        store, self._store = self._store, _Closed()
+        store.close()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -107,7 +108,7 @@ class Queue:
         with _reachable():
             row = self._store.get(id) if is_id(id) else None
         if row is None:
-            raise WorkerQueueError("worker-job-unknown")
+            raise _unknown(id)
         return job_of(row)
 
     def jobs(
@@ -207,15 +208,42 @@ class Queue:
             try:
                 refusal = self._store.change(id, event)
             except KeyError:
-                raise WorkerQueueError("worker-job-unknown") from None
-        if refusal is not None:
-            raise WorkerQueueError("worker-job-state")
+                raise _unknown(id) from None
+            if refusal is not None:
+                row = self._store.get(id)
+                raise WorkerQueueError(
+                    "worker-job-state", hints=[_refusal("" if row is None else row["status"], event)]
+                )
 
     def _pause(self, name: str, paused: bool) -> None:
         if not isinstance(name, str) or QUEUE_NAME.fullmatch(name) is None:
             raise invalid("queue: must match [a-z0-9._-]{1,64}")
         with _reachable():
             self._store.pause(name, paused)
+
+
+class _Closed:
+    """Stands where the store was."""
+
+    def __getattr__(self, _name: str) -> Any:
+        raise WorkerQueueError("worker-queue-unavailable", hints=["this Queue was closed; open another one"])
+
+    def close(self) -> None:
+        """Closing twice is no mistake."""
+
+
+def _unknown(id: object) -> WorkerQueueError:
+    rule = "no job has this id, or it was removed" if is_id(id) else "an id has 36 characters, as enqueue returned it"
+    return WorkerQueueError("worker-job-unknown", hints=[rule])
+
+
+def _refusal(status: str, event: model.Event) -> str:
+    """What the job is, and what it would have to be."""
+    if isinstance(event, model.Cancel):
+        return f"is {status}; only a job that has not finished can be cancelled"
+    if status in (model.FAILED, model.CANCELLED):
+        return f"is {status}, but another unfinished job has its unique key"
+    return f"is {status}; only a failed or cancelled job can be retried"
 
 
 class _reachable:  # noqa: N801  reads as the statement it is
