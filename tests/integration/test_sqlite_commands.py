@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 from sqlite_worker import CONFIG, QUEUE, Context, setup
 
-from platform_worker import Queue, WorkerError, WorkerQueueError, WorkerUsageError
+from platform_worker import JobFailed, Queue, WorkerError, WorkerQueueError, WorkerUsageError
 from platform_worker.cli import enqueue, jobs, queues
 from platform_worker.sources.sqlite import factory
 
@@ -230,7 +230,42 @@ def test_waiting_prints_the_result(root: str, work: Any, capsys: pytest.CaptureF
     worker.start()
     assert 0 == enqueue.run(root, ["echo", "--data", '{"a": 1}', "--wait"], False)
     worker.join()
-    assert '{"a": 1}\n' == capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert '{"a": 1}\n' == out
+    first, hint = err.splitlines()
+    assert len("waiting for ") + 36 == len(first)
+    assert hint.startswith("hint: no pool is running on this root")
+
+
+def test_waiting_for_a_failure_shows_the_jobs_own_error(
+    root: str, work: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import threading
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    with pytest.raises(JobFailed) as failed:
+        enqueue.run(root, ["fail", "--wait"], False)
+    worker.join()
+    id = capsys.readouterr().err.splitlines()[0].split()[-1]
+    assert ("ValueError: it broke (exception, attempt 1 of 1)", f"worker jobs show {id}") == failed.value.hints
+
+
+def test_waiting_says_when_the_queue_is_paused(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(enqueue, "lives", lambda _root: True)
+    monkeypatch.setattr(Queue, "result", lambda _queue, _id: None)
+    queues.run(root, ["pause", "default"], False)
+    enqueue.run(root, ["echo", "--wait"], True)
+    assert "hint: the job's queue is paused" in capsys.readouterr().err
+
+
+def test_a_queue_that_nobody_here_serves_is_said(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == enqueue.run(root, ["echo", "--queue", "elsewhere"], False)
+    out, err = capsys.readouterr()
+    assert 37 == len(out)
+    assert "hint: --queue: it is not in queue.names, so no pool of this root takes jobs from it\n" == err
 
 
 def test_queues_are_listed_paused_and_resumed(root: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,12 @@ from pathlib import Path
 import pytest
 
 from platform_worker.cli import COMMANDS, main
+from platform_worker.errors import (
+    WorkerAlreadyRunningError,
+    WorkerCommunicationError,
+    WorkerError,
+    WorkerNotRunningError,
+)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -19,7 +25,69 @@ def test_root_and_json_stand_before_or_after_the_command(
     assert main([*options, "status"] if before else ["status", *options]) == 3
     out, err = capsys.readouterr()
     assert {"code": "PLATFORM_WORKER_NOT_RUNNING", "reason": "worker-not-running", "status": "error"} == json.loads(out)
-    assert "PLATFORM_WORKER_NOT_RUNNING: worker-not-running\n" == err
+    line, hint = err.splitlines()
+    assert "PLATFORM_WORKER_NOT_RUNNING: worker-not-running" == line
+    assert "hint: there is no worker.toml in the root; give --root DIR, or set WORKER_ROOT" == hint
+
+
+STATE = {
+    "status": "stopping", "pid": 1, "worker_count": 4, "ready_worker_count": 0, "driver": "fork",
+    "control_transport": "unix", "endpoint_hash": "0",
+}  # fmt: skip
+
+
+def test_a_stop_says_that_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform_worker.cli.ask.ask", lambda _root, _operation: dict(STATE))
+    assert main(["--root", str(tmp_path), "stop"]) == 0
+    assert "stopped\n" == capsys.readouterr().out
+    assert main(["--root", str(tmp_path), "status"]) == 0
+    assert "stopping: 0 of 4 workers ready\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "hint"),
+    [
+        (WorkerNotRunningError("worker-not-running"), 3, "`worker start` runs a pool"),
+        (WorkerCommunicationError("worker-communication-failed"), 5, "ends by itself"),
+    ],
+)
+def test_who_cannot_be_asked_has_a_hint(
+    error: WorkerError,
+    code: int,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ask(_root: str, _operation: str) -> None:
+        raise error
+
+    monkeypatch.setattr("platform_worker.cli.ask.ask", ask)
+    (tmp_path / "worker.toml").touch()
+    for command in ("status", "health", "stop"):
+        assert main(["--root", str(tmp_path), command]) == code
+        assert hint in capsys.readouterr().err
+
+
+def test_a_start_beside_a_pool_has_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_root: str, **_: object) -> None:
+        raise WorkerAlreadyRunningError("worker-already-running")
+
+    monkeypatch.setattr("platform_worker.cli.start.run_start", refuse)
+    assert main(["--root", str(tmp_path), "start"]) == 4
+    assert "hint: a pool runs on this root" in capsys.readouterr().err
+
+
+def test_jobs_in_a_folder_without_an_application_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", str(tmp_path), "jobs"]) == 1
+    assert "hint: there is no worker.toml in the root" in capsys.readouterr().err
+    (tmp_path / "worker.toml").touch()
+    assert main(["--root", str(tmp_path), "jobs"]) == 1
+    assert "hint: run worker build first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["status", "health", "stop"])

@@ -6,8 +6,9 @@ import datetime
 import json
 import sys
 
-from platform_worker import JobFailed, NewJob, Queue, WorkerUsageError
-from platform_worker.cli.job_arguments import parser, say, say_json
+from platform_worker import JobCancelled, JobFailed, NewJob, Queue, WorkerUsageError
+from platform_worker.cli.job_arguments import parser, plain, say, say_json
+from platform_worker.wiring import lives
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 #: More bad lines than this help nobody.
 _BAD_LINES = 20
 _BAR = 30
+#: Of a failed job's message; `worker jobs show` has all of it.
+_MESSAGE_MAX = 300
 #: Keys of a line, and options that fill in what a line does not say.
 _KEYS = frozenset(NewJob.__match_args__)
 _OPTIONS = ("queue", "priority", "delay", "max_attempts", "timeout_ms", "unique")
@@ -31,10 +34,13 @@ def run(root: str, args: list[str], json_output: bool) -> int:
         else:
             data = _json(_data_text(options.data), "data")
             rows = queue.rows_of([NewJob(**{**_given(options), "task": options.name, "data": data})])
+        if options.queue is not None and options.queue not in queue.names:
+            _tell("hint: --queue: it is not in queue.names, so no pool of this root takes jobs from it")
         ids, created = queue.add(rows, _bar(len(rows)) if options.lines is not None else None)
         summary: dict[str, Any] = {"created": created, "ids": ids, "status": "ok"}
         if options.wait:
-            summary["result"] = _result(queue, ids[0])
+            _tell(f"waiting for {ids[0]}")
+            summary["result"] = _result(root, queue, ids[0])
     if json_output:
         say_json(summary)
     elif options.wait:
@@ -168,8 +174,25 @@ def _bar(total: int) -> Any:
     return draw
 
 
-def _result(queue: Queue, id: str) -> Any:
+def _result(root: str, queue: Queue, id: str) -> Any:
+    job = queue.get(id)
+    if not lives(root):
+        _tell("hint: no pool is running on this root; `worker start` in another terminal runs one")
+    elif any(counts.paused for name, counts in queue.counts().items() if name == job.queue):
+        _tell("hint: the job's queue is paused; `worker queues resume NAME` opens it")
     try:
         return queue.result(id)
     except JobFailed as error:
-        raise JobFailed(hints=(f"worker jobs show {id}",), error=error.error) from error
+        hints = (_failure(error, queue, id), f"worker jobs show {id}")
+        raise JobFailed(hints=hints, error=error.error) from error
+    except JobCancelled as error:
+        raise JobCancelled(hints=(f"worker jobs show {id}",)) from error
+
+
+def _failure(failed: JobFailed, queue: Queue, id: str) -> str:
+    """The job's own error: who waits for its result is its owner."""
+    job = queue.get(id)
+    error = failed.error or {}
+    text = ": ".join(word for word in (error.get("type"), error.get("message")) if word) or error.get("reason", "")
+    shown = text if len(text) <= _MESSAGE_MAX else text[:_MESSAGE_MAX] + "…"
+    return f"{plain(shown)} ({error.get('reason')}, attempt {job.attempt} of {job.max_attempts})"

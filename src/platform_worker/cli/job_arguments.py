@@ -59,13 +59,14 @@ def say_json(value: dict[str, Any]) -> None:
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     """Aligned columns; control characters of names are shown escaped, as they could drive the terminal."""
-    rows = [[str(head) for head in heads], *[[_plain(cell) for cell in line] for line in lines]]
+    rows = [[str(head) for head in heads], *[[plain(cell) for cell in line] for line in lines]]
     widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
     for row in rows:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _plain(cell: object) -> str:
+def plain(cell: object) -> str:
+    """What is shown of a name or a message: on one line, and nothing that could drive the terminal."""
     text = "-" if cell is None else str(cell)
     return text if text.isprintable() else ascii(text)
 

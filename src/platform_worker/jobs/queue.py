@@ -44,7 +44,10 @@ class Queue:
         from platform_worker.artifacts.boot import has_current, load_current, resolve_settings
 
         if not has_current(where):
-            raise WorkerQueueError("worker-generation-missing", hints=["run worker build first"])
+            hint = "run worker build first"
+            if not os.path.exists(os.path.join(where, "worker.toml")):
+                hint = "there is no worker.toml in the root; give --root DIR, or set WORKER_ROOT (in Python: root=…)"
+            raise WorkerQueueError("worker-generation-missing", hints=[hint])
         generation = load_current(where)
         source = generation.container["task_source"]
         factory = _load(source["entry_point"])
