@@ -85,17 +85,16 @@ class Connection:
         return self.receive()
 
     def script(self, script: Script, *arguments: str | int | float) -> Any:
-        """Runs a script, which the server is given first where it does not have it."""
+        """Runs a script by its digest, or whole where the server has forgotten it."""
         digest = self._digests.get(script.name)
-        for _ in range(2):
-            if digest is None:
-                digest = self._digests[script.name] = self.call("SCRIPT", "LOAD", script.text())
-            self.send("EVALSHA", digest, 1, self._base, *arguments)
-            reply = self._reply()
-            if not (isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")):
-                return self._checked(reply)
-            digest = None
-        raise self._refused("NOSCRIPT")
+        if digest is None:
+            digest = self._digests[script.name] = self.call("SCRIPT", "LOAD", script.text())
+        self.send("EVALSHA", digest, 1, self._base, *arguments)
+        reply = self._reply()
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+            # Whole, not loaded again: it may be forgotten again before it is called. The server keeps it from now on.
+            return self.call("EVAL", script.text(), 1, self._base, *arguments)
+        return self._checked(reply)
 
     def send(self, *command: str | int | float) -> None:
         """Sends a command and waits for nothing."""
