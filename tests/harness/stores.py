@@ -126,6 +126,15 @@ class SqliteKit(StoreKit):
         shutil.rmtree(self._root)
 
 
+_JOBS = """
+local jobs = {}
+for i, seq in ipairs(redis.call('ZRANGE', KEYS[1] .. 'jobs', 0, -1, 'WITHSCORES')) do
+  if i % 2 == 0 then jobs[#jobs + 1] = redis.call('HGETALL', KEYS[1] .. string.format('job:%014.0f', seq)) end
+end
+return jobs
+"""
+
+
 class RedisKit(StoreKit):
     """Keys of its own on the test run's one server."""
 
@@ -139,7 +148,7 @@ class RedisKit(StoreKit):
     def server(cls) -> RedisServer:
         """The one that tests share; those that hurt a server have their own."""
         if cls._server is None:
-            cls._server = RedisServer().start()
+            cls._server = RedisServer("--appendonly", "no").start()
         return cls._server
 
     @property
@@ -178,18 +187,14 @@ class RedisKit(StoreKit):
         return RedisWorkerStore(self.server().url, self._prefix, queue, identity)
 
     def lives(self, fields: Sequence[str]) -> Lives:
+        jobs = self.server().call("EVAL", _JOBS, 1, self._key(""))
+        assert isinstance(jobs, list)
         found: Lives = {}
-        ids = self.server().call("ZRANGE", self._key("jobs"), 0, -1, "WITHSCORES")
-        assert isinstance(ids, list)
-        for id, seq in zip(ids[::2], ids[1::2], strict=True):
-            flat = self.server().call("HGETALL", self._key(f"job:{int(seq):014d}"))
-            assert isinstance(flat, list)
+        for flat in jobs:
             job = dict(zip(flat[::2], flat[1::2], strict=True))
-            values = [job.get(name, "0") if name != "status" else job[name] for name in fields]
-            found[id] = (
-                *(value if name == "status" else int(value) for name, value in zip(fields, values, strict=True)),
-                int("finished_at" not in job),
-            )
+            # What was never written is zero.
+            values = (job[name] if name == "status" else int(job.get(name, 0)) for name in fields)
+            found[job["id"]] = (*values, int("finished_at" not in job))
         return found
 
     def end(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harness.stores import STORES
 from platform_worker.jobs import model
@@ -88,6 +88,10 @@ class Histories(RuleBasedStateMachine):
         ]
         return min(due)[-1] if due else None
 
+    def recent(self, which: int) -> tuple[int, Claimed]:
+        """The newest claim every other time, else one of those before it, most of which are lost."""
+        return self.claims[-1 - (which // 2 % min(len(self.claims), 8) if which % 2 else 0)]
+
     def took(self, slot: int, claimed: Claimed | None, expected: str | None) -> None:
         assert expected == (None if claimed is None else claimed.id)
         if claimed is None:
@@ -99,6 +103,13 @@ class Histories(RuleBasedStateMachine):
         record.owner = (slot, self.incarnations[slot])
         assert (record.life.token, record.life.attempt) == (claimed.token, claimed.attempt)
         self.claims.append((slot, claimed))
+
+    @initialize(count=st.integers(1, 6), slot=st.integers(0, WORKERS - 1))
+    def begin_with_work(self, count: int, slot: int) -> None:
+        """Most histories that come of nothing are about nothing."""
+        for _ in range(count):
+            self.enqueue("default", 5, 0, 3, 0, 1)
+        self.claim(slot)
 
     @rule(
         queue=st.sampled_from(["urgent", "default"]),
@@ -129,7 +140,7 @@ class Histories(RuleBasedStateMachine):
         ahead=st.booleans(),
     )
     def settle(self, which: int, how: str, ahead: bool) -> None:
-        slot, claimed = self.claims[-1 - which % min(len(self.claims), 8)]
+        slot, claimed = self.recent(which)
         token = claimed.token
         event: model.Event = {
             "complete": model.Complete(token, "1"),
@@ -148,7 +159,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(which=st.integers(0, 99))
     def renew(self, which: int) -> None:
-        slot, claimed = self.claims[-1 - which % min(len(self.claims), 8)]
+        slot, claimed = self.recent(which)
         record = self.records.get(claimed.id)
         holds = record is not None and (record.life.status, record.life.token) == (model.PROCESSING, claimed.token)
         held = self.stores[slot].renew(claimed, "1")
@@ -236,7 +247,7 @@ class RedisHistories(Histories):
     name = "redis"
 
 
-HISTORIES = settings(max_examples=60, stateful_step_count=40, deadline=None)
+HISTORIES = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestSqlite = SqliteHistories.TestCase
 TestSqlite.settings = HISTORIES
 TestRedis = RedisHistories.TestCase

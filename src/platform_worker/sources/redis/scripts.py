@@ -227,8 +227,8 @@ SETTLE = Script(
 local job, token = life(ARGV[1]), tonumber(ARGV[2])
 local stale = 0
 if not job or job.status ~= 'processing' or job.token ~= token then
-  -- Ours all the same, where the reply to the same settlement was lost.
-  if not job or job.settled ~= token then stale = 1 end
+  -- Ours all the same, where the reply to this very settlement was lost.
+  if not job or ARGV[12] == '0' or job.settled ~= token then stale = 1 end
 else
   local event, fields = ARGV[3], {'settled', ARGV[2]}
   if event == 'complete' then
