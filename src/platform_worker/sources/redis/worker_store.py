@@ -74,16 +74,13 @@ class RedisWorkerStore:
         patience: Patience,  # noqa: ARG002
         claim_next: bool,
     ) -> tuple[bool, Claimed | None]:
-        stale, following = self._run(
-            scripts.SETTLE,
-            claimed.key,
-            claimed.token,
-            *_arguments(event),
-            *self._backoff,
-            int(claim_next),
-            int(self._unsure),
-            *self._claimant,
-        )
+        tail = (int(claim_next), int(self._unsure), *self._claimant)
+        what = (claimed.key, claimed.token)
+        if type(event) is model.Complete:
+            about = (event.result, claimed.queue, claimed.id)
+            stale, following = self._run(scripts.COMPLETE, *what, *about, *tail)
+        else:
+            stale, following = self._run(scripts.SETTLE, *what, *_arguments(event), *self._backoff, *tail)
         if not claim_next:
             return not stale, None
         self._unsure = False
@@ -164,14 +161,13 @@ class RedisWorkerStore:
         if isinstance(reply, int):
             self._due = None if reply < 0 else time.monotonic() + reply / 1000
             return None
-        member, id, task, queue, attempt, max_attempts, token, timeout_ms, data = reply
-        return Claimed(member, id, task, queue, int(attempt), int(max_attempts), int(token), int(timeout_ms), data)
+        member, id, task, spec, attempt, token, data = reply
+        queue, _, max_attempts, timeout_ms, _, _ = spec.split(" ")
+        return Claimed(member, id, task, queue, attempt, int(max_attempts), token, int(timeout_ms), data)
 
 
 def _arguments(event: model.Event) -> tuple[str | int, ...]:
-    """The settlement's event, its text, the text if the job was cancelled, final, after_ms, luck."""
-    if isinstance(event, model.Complete):
-        return ("complete", event.result, "", "", "", "")
+    """The settlement's event, the error, the error if the job was cancelled, final, after_ms, luck."""
     if isinstance(event, model.Release):
         return ("release", "", _error("cancelled", "cancelled while it ran", None), "", "", "")
     if isinstance(event, model.Fail):
