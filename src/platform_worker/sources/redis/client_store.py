@@ -10,8 +10,7 @@ from platform_worker.errors import WorkerUsageError
 from platform_worker.jobs import model
 from platform_worker.jobs.ids import luck
 from platform_worker.jobs.store import StoreUnavailable
-from platform_worker.sources.redis import client_scripts, scripts
-from platform_worker.sources.redis.address import parse
+from platform_worker.sources.redis import client_scripts, upkeep_scripts
 from platform_worker.sources.redis.connection import Connection
 from platform_worker.sources.redis.worker_store import DEADLINE_GRACE_MS, base_of
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from platform_worker.jobs.store import Filter, Row
+    from platform_worker.sources.redis.scripts import Script
 
 #: How often, and how long at first, an operation that may be repeated is tried again.
 _TRIES = 4
@@ -49,8 +49,8 @@ class RedisClientStore:
     """Implements ``jobs.store.ClientStore``. For one thread at a time."""
 
     def __init__(self, url: str, prefix: str, queue: Mapping[str, Any]) -> None:
-        self._address, self._base = parse(url), base_of(prefix)
-        self._connection = Connection(self._address, self._base)
+        self._url, self._base = url, base_of(prefix)
+        self._connection = Connection(url, self._base)
         self._backoff = (int(queue["backoff_max_ms"]), repr(float(queue["backoff_jitter"])))
         #: The server's clock, as of a moment of ours.
         self._clock = _UNKNOWN
@@ -109,13 +109,13 @@ class RedisClientStore:
     def purge(self, finished_before: int, status: str | None) -> int:
         statuses = sorted(model.FINISHED) if status is None else [status]
         count = 0
-        while removed := self._insist(scripts.REMOVE, _BATCH, "time", finished_before, *statuses):
+        while removed := self._insist(upkeep_scripts.REMOVE, _BATCH, "time", finished_before, *statuses):
             count += removed
         return count
 
     def recover(self) -> int:
         count = 0
-        while ended := self._insist(scripts.EXPIRED, _BATCH, repr(luck()), *self._backoff, DEADLINE_GRACE_MS):
+        while ended := self._insist(upkeep_scripts.EXPIRED, _BATCH, repr(luck()), *self._backoff, DEADLINE_GRACE_MS):
             count += ended
         return count
 
@@ -145,7 +145,7 @@ class RedisClientStore:
 
     def wait_finished(self, id: str, timeout: float | None) -> bool:
         until = None if timeout is None else time.monotonic() + timeout
-        listener = Connection(self._address, self._base)
+        listener = Connection(self._url, self._base)
         answered = time.monotonic()
         try:
             while True:
@@ -183,7 +183,7 @@ class RedisClientStore:
             below = str(more)
         return found
 
-    def _insist(self, script: scripts.Script, *arguments: str | int) -> Any:
+    def _insist(self, script: Script, *arguments: str | int) -> Any:
         """Runs a script that may be run twice; a server that is away for a moment is waited for."""
         return self._again(lambda: self._connection.script(script, *arguments))
 
