@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from harness import eventually
 from harness.queue_fixtures import DEADLINE, Workers, open_queue, perform
 from harness.queue_worker import QUEUE, Context
 from harness.stores import RedisKit, StoreKit
-from platform_worker.errors import WorkerUsageError
+from platform_worker.errors import WorkerQueueError, WorkerUsageError
 from platform_worker.jobs import model
 from platform_worker.jobs.job import NewJob
 from platform_worker.jobs.queue import Queue
@@ -183,3 +184,38 @@ def test_a_listing_goes_through_all_jobs_whatever_is_asked_for(queue: Queue, sou
     assert [ids[2]] == [job.id for job in queue.jobs(status="processing")]
     assert [] == queue.jobs(status="completed")
     assert ids[-150:][::-1] == [job.id for job in queue.jobs(limit=150)]
+
+
+def test_records_that_are_deleted_by_hand_stop_nobody(
+    queue: Queue, source: Any, context: Context, store: RedisKit
+) -> None:
+    """Waiting, claimed, finished, and large data alone: what is left of them is cleared away as it is met."""
+    server = RedisKit.server()
+
+    def delete(kind: str, id: str) -> None:
+        seq = server.call("ZSCORE", store._key("jobs"), id)
+        assert 1 == server.call("DEL", store._key(f"{kind}:{int(str(seq)):014d}"))
+
+    done = queue.enqueue("echo")
+    perform(source, context)
+    delete("job", done)
+    held = queue.enqueue("echo")
+    task = source.receive(context)
+    delete("job", held)
+    task.complete(None)
+    server.call("ZADD", store._key("leases"), 1, "00000000000002")
+    for id in [queue.enqueue("echo") for _ in range(3)]:
+        delete("job", id)
+    hollow = queue.enqueue("echo", {"x": "y" * 500}, max_attempts=1)
+    delete("big", hollow)
+    perform(source, context)
+    assert "data-invalid" == (queue.get(hollow).error or {})["reason"]
+    assert [hollow] == [job.id for job in queue.jobs()]
+    with pytest.raises(WorkerQueueError, match="worker-job-unknown"):
+        queue.cancel(done)
+    assert (0, 1) == (queue.counts()["default"].processing, queue.counts()["default"].failed)
+    assert 1 == queue.recover()
+    assert 2 == queue.purge(older_than=datetime.timedelta(0))
+    good = queue.enqueue("echo")
+    perform(source, context)
+    assert "completed" == queue.get(good).status

@@ -57,6 +57,7 @@ CHANGE = Script(
 local seq = call('ZSCORE', base .. 'jobs', ARGV[1])
 if not seq then return nil end
 local job = life(string.format('%014.0f', seq))
+if not job then return nil end
 local key = base .. 'job:' .. job.member
 local refused = 0
 if ARGV[2] == 'cancel' then
@@ -116,7 +117,7 @@ local reply = {}
 for _, member in ipairs(members) do
   local key = base .. 'job:' .. member
   local v = call('HMGET', key, 'status', 'spec', 'task', 'id')
-  if tonumber(member) < most and (ARGV[5] == '' or v[1] == ARGV[5])
+  if v[1] and tonumber(member) < most and (ARGV[5] == '' or v[1] == ARGV[5])
     and (ARGV[6] == '' or string.match(v[2], SPEC) == ARGV[6]) and (ARGV[7] == '' or v[3] == ARGV[7]) then
     if #reply == limit then break end
     reply[#reply + 1] = ARGV[3] == '1' and {call('HGETALL', key), call('HGETALL', base .. 'big:' .. member)} or v[4]
@@ -135,7 +136,7 @@ COUNTS = Script(
     """
 local held, rows = {}, {}
 for i, member in ipairs(call('ZRANGE', base .. 'leases', 0, -1)) do
-  held[i] = string.match(call('HGET', base .. 'job:' .. member, 'spec'), SPEC)
+  held[i] = string.match(call('HGET', base .. 'job:' .. member, 'spec') or '', SPEC) or ''
 end
 for i, queue in ipairs(call('SMEMBERS', base .. 'queues')) do
   local waiting, first = base .. 'waiting:' .. queue, -1

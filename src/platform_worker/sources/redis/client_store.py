@@ -82,7 +82,7 @@ class RedisClientStore:
 
     def get(self, id: str) -> Mapping[str, Any] | None:
         found = self._insist(client_scripts.GET, id)
-        return None if found is None else _job(found)
+        return _job(found) if found and found[0] else None
 
     def jobs(self, wanted: Filter, limit: int, after: str | None) -> list[Mapping[str, Any]]:
         below = "+inf"
@@ -130,7 +130,7 @@ class RedisClientStore:
         for field, number in _pairs(counted):
             status, _, queue = field.partition(" ")
             of(queue)[status] = int(number)
-        for queue in held:
+        for queue in filter(None, held):
             of(queue)[model.PROCESSING] += 1
         for queue, number, oldest in waiting:
             if number:
@@ -233,7 +233,7 @@ def _job(found: Sequence[list[str]]) -> dict[str, Any]:
     for name in _NUMBERS:
         values[name] = int(values[name]) if name in values else None
     for name in _LARGE:
-        values[name] = large[name] if values.get(name) == "" else values.get(name)
+        values[name] = large.get(name) if values.get(name) == "" else values.get(name)
     values.setdefault("unique", None)
     return values
 

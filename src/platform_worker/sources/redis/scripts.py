@@ -166,7 +166,7 @@ end
 
 local function handed(member, v, token, attempt)
   local data = v[4]
-  if data == '' then data = call('HGET', base .. 'big:' .. member, 'data') end
+  if data == '' then data = call('HGET', base .. 'big:' .. member, 'data') or 'null' end
   return {member, v[1], v[2], v[3], attempt, token, data}
 end
 
@@ -195,6 +195,11 @@ local function claim(again, owner, lease_ms, first)
   end
   local key = base .. 'job:' .. member
   local v = call('HMGET', key, 'id', 'task', 'spec', 'data', 'token', 'attempt', 'timeout_ms', 'status')
+  if not v[1] then
+    -- Its record was deleted by hand, or by a server that is short of memory. Look again at once.
+    call('ZREM', base .. 'waiting:' .. queue, member)
+    return 0
+  end
   local token, attempt = (v[5] or 0) + 1, (v[6] or 0) + 1
   call('ZREM', base .. 'waiting:' .. queue, member)
   call('ZADD', base .. 'leases', now + lease_ms, member)

@@ -47,7 +47,13 @@ EXPIRED = Script(
     """
 local members = call('ZRANGEBYSCORE', base .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[1])
 for i, member in ipairs(members) do
-  lose(life(member), luck_of(ARGV[2], i - 1), tonumber(ARGV[3]), ARGV[4], ARGV[5])
+  local job = life(member)
+  if job then
+    lose(job, luck_of(ARGV[2], i - 1), tonumber(ARGV[3]), ARGV[4], ARGV[5])
+  else
+    -- Its record was deleted by hand, or by a server that is short of memory.
+    call('ZREM', base .. 'leases', member)
+  end
 end
 return #members
 """,
@@ -97,9 +103,11 @@ for i = 4, #ARGV do
   for _, member in ipairs(members) do
     local v = call('HMGET', base .. 'job:' .. member, 'id', 'spec')
     call('ZREM', finished, member)
-    call('ZREM', base .. 'jobs', v[1])
+    if v[1] then
+      call('ZREM', base .. 'jobs', v[1])
+      count(ARGV[i], string.match(v[2], SPEC), -1)
+    end
     call('UNLINK', base .. 'job:' .. member, base .. 'big:' .. member)
-    count(ARGV[i], string.match(v[2], SPEC), -1)
   end
   removed, left = removed + #members, left - #members
 end
