@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TIMEOUT = 3.0
 
 _UNREACHABLE = "redis.url: the server cannot be reached"
+_UNTRUSTED = "redis.url: TLS with the server fails; a private certificate must be named by ssl_ca_certs"
 _LOST = "redis.url: the server has closed the connection"
 _SILENT = "redis.url: the server does not answer"
 _FOREIGN = "redis.url: what answers is not a Redis server"
@@ -215,7 +216,9 @@ class Connection:
         try:
             sock = _connected(address, (host or address.host, port))
         except OSError as error:
-            raise StoreUnavailable(_UNREACHABLE) from error
+            # By its name: the class is in a module that is only loaded for TLS.
+            secure = type(error).__name__.startswith("SSL")
+            raise StoreUnavailable(_UNTRUSTED if secure else _UNREACHABLE) from error
         self._socket, self._pid = sock, os.getpid()
         self._reader = hiredis.Reader(encoding="utf-8")
         self._log_in(address)
