@@ -121,7 +121,7 @@ def test_a_job_wakes_one_worker_and_a_thousand_wake_all(
         began = time.monotonic()
         queue.result(queue.enqueue("echo"), timeout=DEADLINE)
         delays.append(time.monotonic() - began)
-    assert sorted(delays)[5] < 0.1, delays
+    assert sorted(delays)[5] < 0.5, delays
     ids = queue.enqueue_many(NewJob("echo") for _ in range(2500))
     workers[0].kill()
     queue.result(ids[-1], timeout=DEADLINE)
