@@ -161,3 +161,65 @@ def chatter(context: JobContext, lines: int = 100, size: int = 100) -> None:
     for number in range(lines):
         print(number, "x" * size, flush=True)
     note("finish", context)
+
+
+@task("threads")
+def threads(context: JobContext, count: int = 8) -> None:
+    """Starts threads, some of which start a process, and lets them end."""
+    note("start", context)
+
+    def run(number: int) -> None:
+        if number % 4 == 0:
+            subprocess.run(["true"], check=True)
+
+    started = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    note("finish", context)
+
+
+@task("once", max_attempts=1)
+def once(context: JobContext, script: str) -> int | None:
+    """Runs a script of ``sh`` to its end, at most once however its worker ends."""
+    note("start", context)
+    code = subprocess.run(["sh", "-c", script], check=False).returncode
+    note("finish", context)
+    return code
+
+
+@task("swallow")
+def swallow(context: JobContext, payload: str) -> int:
+    """Takes a large payload."""
+    note("start", context)
+    note("finish", context)
+    return len(payload)
+
+
+@task("stay")
+def stay(context: JobContext, how: str) -> None:
+    """Keeps its process from ending, in the way ``how``."""
+    import atexit
+
+    if how == "thread":
+        cling(context)
+    elif how == "deaf":
+        deaf(context)
+    else:
+        note("start", context)
+        atexit.register(threading.Event().wait)
+        note("finish", context)
+
+
+@task("multiply")
+def multiply(context: JobContext, numbers: list[int]) -> list[int]:
+    """Squares them in a pool of processes that are forked, and ended by SIGTERM."""
+    import multiprocessing
+    import operator
+
+    note("start", context)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found = pool.starmap(operator.mul, [(number, number) for number in numbers])
+    note("finish", context)
+    return found

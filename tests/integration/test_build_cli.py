@@ -134,6 +134,26 @@ def test_handlers_that_cannot_be_imported_show_their_own_error(
     assert not (tmp_path / "var").exists()
 
 
+@pytest.mark.parametrize(
+    ("tasks", "rule"),
+    [
+        ("@task('x')\ndef a(b, /): ...", "none of them may be positional only"),
+        ("@task('x')\ndef a(*args): ...", "*args stays empty"),
+        ("@task('x')\nclass A: ...", "not a class"),
+        ("@task('x')\ndef a():\n    yield 1", "must not be a generator"),
+        ("@task('x')\nasync def a():\n    yield 1", "must not be a generator"),
+        ("class T: ...\n@task('x')\ndef a(b: T | list[T], c: 'int' = 1, *args): ...", "*args stays empty"),
+    ],
+)
+def test_a_handler_that_no_child_would_take_is_refused_by_the_build(tmp_path: Path, tasks: str, rule: str) -> None:
+    result = command("build", application(tmp_path, tasks))
+    code, hint = result.stderr.splitlines()
+    assert (2, "PLATFORM_WORKER_BUILD_FAILED: worker-handlers-unimportable") == (result.returncode, code)
+    assert hint.startswith("hint: app.handlers: the task x cannot be called: ")
+    assert rule in hint
+    assert not (tmp_path / "var").exists()
+
+
 def test_without_log_exceptions_the_traceback_stays_out(tmp_path: Path) -> None:
     toml = '[app]\nhandlers = ["tasks"]\nlog_exceptions = false\n'
     result = command("build", application(tmp_path, "raise ValueError('sesame')", toml))

@@ -14,7 +14,7 @@ import pytest
 from harness.queue_fixtures import Log, perform
 from harness.queue_worker import Context
 from platform_worker.errors import WorkerQueueError, WorkerUsageError
-from platform_worker.jobs.errors import JobFailed
+from platform_worker.jobs.errors import JobCancelled, JobFailed
 from platform_worker.jobs.job import NewJob
 from platform_worker.jobs.queue import Queue
 from platform_worker.tasks.contract import SourceExhausted
@@ -180,6 +180,20 @@ def test_an_old_claim_changes_nothing_and_is_logged(
     assert "processing" == queue.get(id).status
     task.complete("fresh")
     assert "fresh" == queue.result(id, timeout=0)
+    follower.close()
+
+
+def test_a_handler_whose_claim_is_lost_is_told_to_stop(
+    queue: Queue, source: Any, context: Context, make: Callable[..., Any]
+) -> None:
+    """Its heartbeat raises as for a cancelled job, for another worker may be at it; the job itself is not cancelled."""
+    id = queue.enqueue("beat")
+    frozen = source.receive(context)
+    follower = make(incarnation=1)
+    follower.assert_ready(context)
+    with pytest.raises(JobCancelled):
+        frozen.execute()
+    assert "queued" == queue.get(id).status
     follower.close()
 
 

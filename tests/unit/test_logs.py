@@ -89,7 +89,12 @@ def test_a_descriptor_that_is_gone_is_no_matter(tmp_path):
     log.event("info", "worker.child.exit")
 
 
-@pytest.mark.parametrize("folder", ["child", "host", "supervisor", "tasks", "wiring_child.py"])
+KINDS = ("process", "child", "task", "queue")
+
+
+@pytest.mark.parametrize(
+    "folder", ["child", "host", "supervisor", "tasks", "jobs", "sources", "wiring_child.py", "wiring_start.py"]
+)
 def test_every_event_that_is_logged_is_in_the_closed_list(folder):
     place = Path(platform_worker.__file__).parent / folder
     files = [place] if place.is_file() else list(place.rglob("*.py"))
@@ -99,5 +104,5 @@ def test_every_event_that_is_logged_is_in_the_closed_list(folder):
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(".") == 2
     }
-    events = {word for word in words if word.startswith(("worker.process.", "worker.child.", "worker.task."))}
+    events = {word for word in words if word.startswith(tuple(f"worker.{who}." for who in KINDS))}
     assert set() == events - EVENTS

@@ -18,6 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: As with the fork driver: blocked across exec, until the child has its handlers.
+_HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
+
 
 class SpawnDriver:
     """Starts ``command`` in ``root`` with the lifeline as descriptor 0, stderr as 1 and 2, and ``members`` open."""
@@ -33,7 +36,7 @@ class SpawnDriver:
             lifeline, theirs = lifeline_pair()
         except OSError as error:
             raise WorkerForkError("worker-fork-failed") from error
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
         try:
             process = subprocess.Popen(
                 self._command,

@@ -23,6 +23,7 @@ _WORDS = {
     "empty": Stimulus.EMPTY,
     "done": Stimulus.DONE,
     "failed": Stimulus.FAILED,
+    "timeout": Stimulus.TIMED_OUT,
 }
 _REPORTS: dict[type[ChildEvent], Stimulus] = {
     ChildStarted: Stimulus.STARTED,
@@ -68,6 +69,9 @@ class Lives:
             case Action.EXCUSE:
                 assert isinstance(event, ChildSaid)
                 child.reason = child.reason or event.reason
+                child.deadline = now + self._pool.grace
+            case Action.EXPIRE:
+                child.phase = ChildPhase.EXPIRED
                 child.deadline = now + self._pool.grace
             case Action.LEAVE:
                 assert isinstance(event, ChildExited)
@@ -161,12 +165,16 @@ class Lives:
     def _leave(self, child: Child, event: ChildExited, now: float) -> list[Effect]:
         cause = _cause(child, event)
         stopping = self._pool.status is PoolStatus.STOPPING
-        expected = child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
-        if not expected and not stopping:
-            return self._unexpected(child, cause, now)
+        # A job's hard deadline is the job's failure, not the child's: its slot is refilled, and nothing is counted.
+        expected = child.phase is ChildPhase.EXPIRED or (
+            child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
+        )
         slot = child.slot
+        # However orderly it went: a replacement that never took over has not become what it was started for.
+        if not stopping and (not expected or child is slot.successor):
+            return self._unexpected(child, cause, now)
         slot.remove(child)
-        level = "info" if expected and child.pressed == 0 else "warning"
+        level = "info" if child.phase is ChildPhase.DONE and expected and child.pressed == 0 else "warning"
         effects: list[Effect] = [LogEvent(level, "worker.child.exit", {"slot": slot.index, "cause": cause})]
         if stopping:
             return effects
@@ -203,6 +211,9 @@ class Lives:
             self._logged.add(child.reason)
         if pool.status is PoolStatus.STARTING and not slot.served:
             return effects + pool.fail(reason, now)
+        if pool.policy.once and child.exhausted:
+            # It had its job: another child would take a second one.
+            return effects + pool.fail(reason, now)
         if was_successor and slot.current is not None and slot.current.phase is ChildPhase.LAST:
             # A bad deploy does not take a working child away.
             slot.handing_over = False
@@ -238,6 +249,8 @@ def _cause(child: Child, event: ChildExited) -> str:
         return "killed-at-deadline"
     if child.pressed == 1:
         return "terminated-at-deadline"
+    if child.phase is ChildPhase.EXPIRED:
+        return "timeout"
     if child.reason is not None:
         return "failed"
     if event.signal == 9:

@@ -1,4 +1,4 @@
-"""What ``Handlers.run`` raises before a handler is entered."""
+"""What is wrong with a job before its handler is entered, or with a handler before any job comes."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ class MissingLibrary(ImportError):  # noqa: N818  named by what it says of the i
     def __init__(self, requirement: str) -> None:
         self.remedy = f"pip install {requirement}"
         super().__init__(f"needs a library that is not installed; run {self.remedy}")
+
+
+class UnfitHandler(TypeError):  # noqa: N818  named by what it says of the function
+    """No job can call this function; the text is the rule it breaks, ``task`` the name it is registered under."""
+
+    task = ""
