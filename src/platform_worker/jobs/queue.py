@@ -98,7 +98,7 @@ class Queue:
         job = NewJob(
             task, data, queue, priority, delay, run_at, max_attempts, timeout_ms, backoff_ms, unique, allow_unknown
         )
-        row = row_of(job, self._tasks, self._settings, self._store.now_ms())
+        row = row_of(job, self._tasks, self._settings, self._now())
         with _reachable():
             return self._store.enqueue([row], connection)[0]
 
@@ -152,7 +152,7 @@ class Queue:
             raise invalid("older_than: must be a timedelta, 0 or more")
         if _status(status) not in (None, *model.FINISHED):
             raise invalid("status: only completed, failed and cancelled jobs can be removed")
-        before = self._store.now_ms() - older_than // datetime.timedelta(milliseconds=1)
+        before = self._now() - older_than // datetime.timedelta(milliseconds=1)
         with _reachable():
             # With no age to keep, what finished in this very millisecond is meant too.
             return self._store.purge(before if older_than else before + 1, status)
@@ -166,7 +166,7 @@ class Queue:
         """Every queue of ``names``, in order, then every other that has jobs or is paused."""
         with _reachable():
             found = self._store.counts()
-        now = self._store.now_ms()
+        now = self._now()
         names = [*self.names, *sorted(set(found) - set(self.names))]
         return {name: _counts(found.get(name, {}), now) for name in names}
 
@@ -193,7 +193,7 @@ class Queue:
 
     def rows_of(self, jobs: Iterable[NewJob]) -> list[Row]:
         """Checks jobs as ``enqueue`` would, adding none; the first that is off raises."""
-        now = self._store.now_ms()
+        now = self._now()
         return [row_of(job, self._tasks, self._settings, now) for job in jobs]
 
     def add(self, rows: Sequence[Row], on_batch: Callable[[int], None] | None = None) -> tuple[list[str], int]:
@@ -205,6 +205,10 @@ class Queue:
             if on_batch is not None:
                 on_batch(len(ids))
         return ids, sum(row.id == id for row, id in zip(rows, ids, strict=True))
+
+    def _now(self) -> int:
+        with _reachable():
+            return self._store.now_ms()
 
     def _change(self, id: str, event: model.Event) -> None:
         with _reachable():
@@ -267,7 +271,9 @@ def _load(entry_point: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise WorkerQueueError("worker-queue-unavailable", hints=[f"app.modules: {entry_point} is missing"]) from error
+        remedy = getattr(error, "remedy", None)
+        hint = f"{entry_point} is missing" if remedy is None else f"a library is missing; run {remedy}"
+        raise WorkerQueueError("worker-queue-unavailable", hints=[f"app.modules: {hint}"]) from error
 
 
 def _status(status: str | None) -> str | None:

@@ -12,6 +12,7 @@ import time
 
 from platform_worker.errors import WorkerStartError
 from platform_worker.jobs import events, model
+from platform_worker.jobs.ids import luck
 from platform_worker.jobs.store import Interrupted, StoreUnavailable
 from platform_worker.sources.keeper import Keeper
 from platform_worker.sources.queue_task import QueueTask, remove_workdirs
@@ -207,7 +208,8 @@ class QueueSource:
                     self._unavailable = False
                     events.emit("info", "worker.queue.available")
                 return value
-            patience(pause)
+            # Not all at once: they lost the store at the same moment.
+            patience(pause * (0.5 + luck() / 2))
             pause = min(pause * 2, 1.0)
 
 

@@ -1,10 +1,9 @@
-"""``worker enqueue``, ``jobs`` and ``queues`` on a real store."""
+"""``worker enqueue``, ``jobs`` and ``queues`` on every store."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,28 +11,28 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-from sqlite_worker import CONFIG, QUEUE, Context, setup
-
+from harness.queue_worker import QUEUE, Context, setup
+from harness.stores import StoreKit
 from platform_worker import JobFailed, Queue, WorkerError, WorkerQueueError, WorkerUsageError
 from platform_worker.cli import enqueue, jobs, queues
-from platform_worker.sources.sqlite import factory
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(tmp_path: Path, store: StoreKit, monkeypatch: pytest.MonkeyPatch) -> str:
     def opened(root: str) -> Queue:
-        return Queue(factory.client(CONFIG, QUEUE, root), QUEUE, {"echo": {}, "fail": {"max_attempts": 1}})
+        return Queue(
+            store.factory.client(store.config(), QUEUE, root), QUEUE, {"echo": {}, "fail": {"max_attempts": 1}}
+        )
 
     monkeypatch.setattr(Queue, "open", opened)
     return str(tmp_path)
 
 
 @pytest.fixture
-def work(root: str) -> Iterator[Any]:
+def work(root: str, store: StoreKit) -> Iterator[Any]:
     """Performs one job."""
     context = Context()
-    source = factory(setup(root))
+    source = store.factory(setup(store.config(), root))
     source.assert_ready(context)
 
     def perform() -> None:
@@ -171,10 +170,10 @@ def test_a_retry_that_a_unique_key_forbids_says_so(root: str, work: Any, capsys:
 
 
 def test_a_running_job_is_asked_to_stop_a_waiting_one_is_cancelled(
-    root: str, capsys: pytest.CaptureFixture[str]
+    root: str, store: StoreKit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     context = Context()
-    source = factory(setup(root))
+    source = store.factory(setup(store.config(), root))
     source.assert_ready(context)
     try:
         enqueue.run(root, ["echo"], False)
