@@ -28,6 +28,8 @@ def ask(root: str, operation: str) -> dict[str, Any]:
     endpoint cannot be talked to. Gives up after 1 s in all, a stop after the locator's stop budget.
     """
     began = time.monotonic()
+    if not fence_held(root):  # whatever else lies about, and whoever answers there
+        raise WorkerNotRunningError("worker-not-running")
     locator = _read_locator(root)
     if locator is not None:
         budget = 1.0
@@ -82,19 +84,19 @@ def _converse(root: str, locator: Locator, operation: str, deadline: float) -> d
 def _connect(root: str, locator: Locator, deadline: float) -> _socket.socket:
     if locator.control_transport != "unix" or locator.socket_path is None:
         raise OSError("no such transport here")
-    folder, name = os.path.split(locator.socket_path)
-    directory = os.open(os.path.join(root, folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # By a descriptor of the socket itself: its path may be longer than an address may be.
+    place = os.open(os.path.join(root, locator.socket_path), os.O_PATH | os.O_CLOEXEC)
     try:
         connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
         try:
             connection.settimeout(_left(deadline))
-            connection.connect(b"/proc/self/fd/%d/" % directory + os.fsencode(name))
+            connection.connect(b"/proc/self/fd/%d" % place)
         except OSError:
             connection.close()
             raise
         return connection
     finally:
-        os.close(directory)
+        os.close(place)
 
 
 def _left(deadline: float) -> float:

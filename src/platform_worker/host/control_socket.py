@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import stat
@@ -10,6 +11,8 @@ import struct
 from platform_worker.errors import WorkerAlreadyRunningError, WorkerStartError
 
 _BACKLOG = 128
+#: The longest address of a unix socket on Linux, in bytes, without the zero at its end.
+_ADDRESS_MAX = 107
 #: Out of reach of 0, 1 and 2, whatever was closed at the start.
 _LOWEST = 10
 
@@ -59,13 +62,9 @@ class UnixListener:
     def __init__(self, root: str, path: str) -> None:
         self._directory, self._name = open_directory(root, path)
         try:
-            self._clear()
+            self._clear(self._name)
             bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            before = os.umask(0o177)
-            try:
-                bound.bind(address(self._directory, self._name))
-            finally:
-                os.umask(before)
+            self._bind(bound)
             bound.listen(_BACKLOG)
             bound.setblocking(False)
         except OSError as error:
@@ -98,23 +97,43 @@ class UnixListener:
             self._socket.close()
             os.close(self._directory)
 
-    def _clear(self) -> None:
+    def _bind(self, bound: socket.socket) -> None:
+        """A name that is too long for an address gets the socket from a short one, made beside it."""
+        name = self._name
+        if len(address(self._directory, name)) > _ADDRESS_MAX:
+            name = "." + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+            self._clear(name)
+        before = os.umask(0o177)
+        try:
+            bound.bind(address(self._directory, name))
+        finally:
+            os.umask(before)
+        if name != self._name:
+            try:
+                os.link(name, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            finally:
+                os.unlink(name, dir_fd=self._directory)
+
+    def _clear(self, name: str) -> None:
         """Removes a stale socket; the fence is ours, so a live one belongs to somebody else, and stays."""
         try:
-            status = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+            status = os.stat(name, dir_fd=self._directory, follow_symlinks=False)
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(status.st_mode):
             raise unavailable("worker.socket_path: something that is no socket is at this place")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
+            place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
             try:
-                probe.connect(address(self._directory, self._name))
+                probe.connect(b"/proc/self/fd/%d" % place)
             except ConnectionRefusedError:
-                os.unlink(self._name, dir_fd=self._directory)
+                os.unlink(name, dir_fd=self._directory)
                 return
             except BlockingIOError:
                 pass  # its backlog is full: somebody listens
+            finally:
+                os.close(place)
         raise WorkerAlreadyRunningError("worker-already-running")
 
 
