@@ -34,7 +34,7 @@ def locator(root: Path) -> dict[str, Any]:
     return found
 
 
-def frame(root: Path, operation: str, **changes: Any) -> bytes:
+def frame(root: Path, operation: str, /, **changes: Any) -> bytes:
     """A request that is right but for ``changes``."""
     fields = {
         "credential": locator(root)["control_credential"],
