@@ -16,6 +16,7 @@ from platform_worker.errors import (
     WorkerStartError,
     runtime_error,
 )
+from platform_worker.host import choices
 from platform_worker.host.fence import fence_held, open_members
 from platform_worker.host.guardian_process import start_guardian
 from platform_worker.host.supervisor_process import GuardianHandle, SignalStops, keep_standard_descriptors
@@ -47,8 +48,6 @@ def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_out
     _refuse_a_second(root)
     generation = _select(root, build, signals)
     settings = worker_settings(generation.config, os.environ)
-    if settings.control_transport == "tcp":
-        raise WorkerStartError("worker-control-unavailable", hints=["worker.control.transport: use unix or auto here"])
     return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
 
 
@@ -124,7 +123,8 @@ class _Start:
         self.until_empty = until_empty
         self.workers = 1 if once else settings.workers
         self.once = once
-        self.driver = "fork" if settings.driver == "auto" else settings.driver
+        self.driver = choices.driver(settings.driver)
+        self.endpoint = choices.Endpoint(settings)
         self.pool_id = ""
         self.members = -1
         self.announced = False
@@ -218,35 +218,27 @@ class _Start:
             "driver_requested": s.driver,
             "driver": self.driver,
             "control_transport_requested": s.control_transport,
-            "control_transport": "unix",
-            "endpoint_hash": sha256_hex(f"unix:{s.socket_path}".encode()),
+            "control_transport": self.endpoint.transport,
+            "endpoint_hash": sha256_hex(self.endpoint.name.encode()),
         }
 
     def _open_control(self, loop: SupervisorLoop) -> ControlSessions:
-        """Under the claimed fence: stale files away, socket, then the locator that leads to it."""
+        """Under the claimed fence: stale files away, listener, then the locator that leads to it."""
         from _operator import _compare_digest  # hmac's own, without its imports
 
-        from platform_worker.host.control_socket import UnixListener
         from platform_worker.protocol.locator import Locator, encode
         from platform_worker.supervisor.control import ControlSessions
 
         s = self.settings
         self.records.prepare()
-        folder = os.path.dirname(os.path.join(self.root, s.socket_path))
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise WorkerStartError(
-                "worker-control-unavailable", hints=["worker.socket_path: no such folder"]
-            ) from error
-        listener = UnixListener(self.root, s.socket_path)
+        listener = self.endpoint.listen(self.root)
         credential = os.urandom(32).hex()
         locator = Locator(
             control_credential=credential,
-            control_transport="unix",
+            control_transport=self.endpoint.transport,
             socket_path=s.socket_path,
-            tcp_host=None,
-            tcp_port=None,
+            tcp_host=self.endpoint.tcp_host,
+            tcp_port=self.endpoint.tcp_port,
             stop_timeout_ms=s.stop_timeout_ms,
             force_kill_timeout_ms=s.force_kill_timeout_ms,
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness.ledger import Ledger
 from harness.pool import Pool
+from harness.variants import chosen
 from platform_worker import Queue
 
 WORKER = str(Path(sys.executable).with_name("worker"))
@@ -25,7 +26,10 @@ _CACHE = tempfile.TemporaryDirectory(prefix="platform-worker-built-")
 
 
 class Application:
-    """``worker.toml`` and ``tasks.py``; ``settings`` are tables by name, e.g. ``worker={"workers": 1}``."""
+    """``worker.toml`` and ``tasks.py``; ``settings`` are tables by name, e.g. ``worker={"workers": 1}``.
+
+    A table in a table goes by its whole name: ``**{"worker.control": {"transport": "tcp"}}``.
+    """
 
     def __init__(self, root: Path, tasks: str | None = None, **settings: dict[str, object]) -> None:
         self.root = root
@@ -37,14 +41,14 @@ class Application:
         self.pools: list[Pool] = []
 
     def configure(self, **settings: dict[str, object]) -> None:
-        """Writes ``worker.toml`` anew."""
+        """Writes ``worker.toml`` anew; where no driver or transport is given, those of this run: see ``variants``."""
         tables: dict[str, dict[str, object]] = {
             "app": {"handlers": ["tasks"]},
             "worker": {"workers": 2},
             "queue": {"backoff_ms": 50},
             "sqlite": {"synchronous": "normal"},
         }
-        for name, table in settings.items():
+        for name, table in [*chosen(self.root.name).items(), *settings.items()]:
             tables.setdefault(name, {}).update(table)
         lines = []
         for name, table in tables.items():
