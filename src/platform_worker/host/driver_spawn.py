@@ -1,11 +1,13 @@
-"""The ``spawn`` driver: starts the child's program through ``subprocess``, and asks of the system only what all have.
+"""The ``spawn`` driver: starts the child's program through ``subprocess``, and runs no code of ours before it.
 
-Where there are sessions, the child gets its own. There is no parent-death signal here (it would need code between fork
-and exec): the end of the lifeline alone tells the child that its guardian is gone.
+What only Unix has is here because the promises stand on it: the lifeline is an inherited socket, ``worker.members``
+an inherited descriptor, the child leads a session, and SIGTERM and SIGINT are blocked across its start. The
+parent-death signal would need code between fork and exec, so the child arms it itself, see ``child/__main__``.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -46,7 +48,7 @@ class SpawnDriver:
             )
         except OSError as error:
             lifeline.close()
-            if isinstance(error, BlockingIOError | MemoryError):
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 raise WorkerForkError("worker-fork-failed") from error
             raise WorkerStartError("worker-child-start-failed") from error
         finally:
