@@ -16,7 +16,7 @@ from platform_worker.errors import (
     WorkerStartError,
     runtime_error,
 )
-from platform_worker.host import choices
+from platform_worker.host import cgroup, choices
 from platform_worker.host.fence import fence_held, open_members
 from platform_worker.host.guardian_process import start_guardian
 from platform_worker.host.supervisor_process import GuardianHandle, SignalStops, keep_standard_descriptors
@@ -184,7 +184,7 @@ class _Start:
             clock=_Clock(),
             waiter=PollWaiter(),
             channel=LineStream(channel, MAX_LINE, 16 * 1024 * 1024),
-            guardian=GuardianHandle(pid),
+            guardian=GuardianHandle(pid, lambda generation: cgroup.clear_one(self.root, generation)),
             records=self.records,
             log=log,
             telemetry=telemetry,  # type: ignore[arg-type]  # found, not made, by host.telemetry
@@ -193,7 +193,7 @@ class _Start:
             leave_fence=self._leave_fence,
             announce=self._announce,
             boot=self._boot,
-            while_booting=lambda: self._while_booting(log),
+            while_booting=lambda: self._while_booting(log, pool.generation),
         )
         claim = Claim(
             root=self.root,
@@ -289,9 +289,14 @@ class _Start:
         except OSError:
             return  # nobody reads: no reason to stop working
 
-    def _while_booting(self, log: StderrLog) -> None:
+    def _while_booting(self, log: StderrLog, generation: int | None) -> None:
         """The children take longer to boot than this takes."""
+        from platform_worker.host.containment import mechanisms
+
         log.warm()
+        found = mechanisms(self.root, generation)
+        here, missing = ([name for name, there in found.items() if there is wanted] for wanted in (True, False))
+        log.event("info", "worker.process.containment", mechanisms=here, missing=missing)
         self._warn_of_changes(log)
 
     def _warn_of_changes(self, log: StderrLog) -> None:

@@ -67,8 +67,18 @@ class World:
         self.strays = []
         self.refuse = False
         self.locked_tries = 0
+        self.group = None
         self.loop = GuardianLoop(
-            Machine(self.channel, self, self, self, lambda root: self, lambda claim: self, lambda boot: b"boot {}\n")
+            Machine(
+                self.channel,
+                self,
+                self,
+                self,
+                lambda root: self,
+                lambda root, number: self.group,
+                lambda claim, group: self,
+                lambda boot: b"boot {}\n",
+            )
         )
 
     # Waiter

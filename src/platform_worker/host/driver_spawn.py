@@ -13,6 +13,7 @@ import signal
 import subprocess
 
 from platform_worker.errors import WorkerForkError, WorkerStartError
+from platform_worker.host.fence_key import fence_key
 from platform_worker.host.lifeline_ends import child_environment, lifeline_pair
 from platform_worker.ports_processes import Launched
 
@@ -20,14 +21,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from platform_worker.ports_processes import Group
+
 
 class SpawnDriver:
     """Starts ``command`` in ``root`` with the lifeline as descriptor 0, stderr as 1 and 2, and ``members`` open."""
 
-    def __init__(self, command: Sequence[str], root: str, members: int) -> None:
+    def __init__(self, command: Sequence[str], root: str, members: int, group: Group | None) -> None:
         self._command = list(command)
         self._root = root
+        self._fence = fence_key(root)
         self._members = members
+        self._group = group
 
     def start(self, mark: str) -> Launched:
         """Returns when the program runs; ``subprocess`` itself waits for that."""
@@ -42,7 +47,7 @@ class SpawnDriver:
                 stdin=theirs,
                 stdout=2,
                 cwd=self._root,
-                env=child_environment(mark),
+                env=child_environment(mark, self._fence),
                 pass_fds=[self._members],
                 start_new_session=True,
             )
@@ -54,6 +59,8 @@ class SpawnDriver:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.close(theirs)
+        if self._group is not None:
+            self._group.join(process.pid)  # it waits for its boot line, so it has started nothing of the application's
         process.returncode = 0  # the guardian reaps all its children itself; this object must not try to
         return Launched(process.pid, lifeline, None)
 
