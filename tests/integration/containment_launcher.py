@@ -23,6 +23,7 @@ _PATCHES = {
 HIDDEN = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.read(0, 4096)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
