@@ -283,6 +283,18 @@ def test_an_old_claim_changes_nothing_and_is_logged(
     follower.close()
 
 
+def test_a_handler_whose_claim_is_lost_is_told_to_stop(queue: Queue, root: str, source: Any, context: Context) -> None:
+    """Its heartbeat raises as for a cancelled job, for another worker may be at it; the job itself is not cancelled."""
+    id = queue.enqueue("beat")
+    frozen = source.receive(context)
+    follower = factory(setup(root, incarnation=1))
+    follower.assert_ready(context)
+    with pytest.raises(JobCancelled):
+        frozen.execute()
+    assert "queued" == queue.get(id).status
+    follower.close()
+
+
 def test_a_follower_recovers_only_claims_of_the_gone(queue: Queue, root: str, context: Context) -> None:
     """Older incarnations of the slot, older generations of the pool; not a neighbour, not another pool."""
     claims = {}

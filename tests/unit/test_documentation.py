@@ -36,7 +36,7 @@ def test_the_page_of_errors_lists_every_code_with_its_class_exit_code_and_reason
     assert {(e.code, e.__name__, e.exit_code, e.reasons) for e in ERRORS if e.reasons} == documented
 
 
-@pytest.mark.parametrize("folder", ["docs/adr", "docs/ssot"])
+@pytest.mark.parametrize("folder", ["docs/adr", "docs/ssot", "docs/guides"])
 def test_every_page_is_in_its_index(folder: str) -> None:
     index = (ROOT / folder / "INDEX.md").read_text("utf-8")
     assert [] == [p.name for p in (ROOT / folder).glob("*.md") if p.name != "INDEX.md" and f"({p.name})" not in index]

@@ -46,7 +46,8 @@ class JobContext:
     def heartbeat(self, progress: Any = None) -> None:
         """Renews the lease and keeps ``progress`` (JSON, up to 4 KiB) for who looks at the job.
 
-        Raises ``JobCancelled`` when somebody asked the job to stop, ``WorkerUsageError`` for progress off the rule.
+        Raises ``JobCancelled`` when somebody asked the job to stop, or when its claim is lost and another worker may be
+        at it; ``WorkerUsageError`` for progress off the rule.
         """
         if progress is not None:
             progress_json(progress)
@@ -59,7 +60,7 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked the job to stop; true within two seconds of the asking."""
+        """Whether somebody asked the job to stop, or its claim is lost; true within two seconds."""
         return self._is_cancelled() if self._is_cancelled is not None else False
 
     @property

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from platform_worker.jobs.store import Claimed
+    from platform_worker.jobs.store import Claimed, Held
     from platform_worker.sources.queue_source import QueueSource
 
 #: An error's message is for a person; the whole story is in the log.
@@ -120,16 +120,19 @@ class QueueTask:
 
     def _heartbeat(self, progress: Any) -> None:
         held = self._source.renew(self._claimed, None if progress is None else progress_json(progress))
-        self._cancelled = held.cancel_requested
-        self._looked = time.monotonic()
+        self._learn(held)
 
     def _is_cancelled(self) -> bool:
         now = time.monotonic()
         if not self._cancelled and now - self._looked >= _CANCEL_LOOK:
             # Handlers ask in tight loops: most of the time the answer is from memory.
-            self._looked = now
-            self._cancelled = self._source.look(self._claimed).cancel_requested
+            self._learn(self._source.look(self._claimed))
         return self._cancelled
+
+    def _learn(self, held: Held) -> None:
+        """A handler whose claim is lost must stop like one that was cancelled: another worker may be at the job."""
+        self._cancelled = held.cancel_requested or not held.held
+        self._looked = time.monotonic()
 
 
 def _message(failure: BaseException) -> str:

@@ -9,12 +9,11 @@ from platform_worker.errors import WorkerUsageError
 from platform_worker.jobs import model
 from platform_worker.jobs.policies import Backoff
 from platform_worker.jobs.store import StoreUnavailable
-from platform_worker.sources.sqlite import bell, clock, recovery, rows
+from platform_worker.sources.sqlite import bell, clock, recovery, retention, rows
 from platform_worker.sources.sqlite.database import Database, prepare
 from platform_worker.sources.sqlite.insert import insert, schema_of
 from platform_worker.sources.sqlite.listing import counts, job_rows
 from platform_worker.sources.sqlite.schema import JOBS, PAUSED
-from platform_worker.sources.sqlite.worker_store import remove_finished
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,9 +98,10 @@ class SqliteClientStore:
         )
 
     def purge(self, finished_before: int, status: str | None) -> int:
-        count = 0
-        while removed := self._write(lambda connection: remove_finished(connection, finished_before, status)):
-            count += removed
+        count, after = self._purge_after(0, finished_before, status)
+        while after:
+            more, after = self._purge_after(after, finished_before, status)
+            count += more
         return count
 
     def recover(self) -> int:
@@ -145,6 +145,11 @@ class SqliteClientStore:
     def close(self) -> None:
         self._database.close()
 
+    def _purge_after(self, after: int, before: int, status: str | None) -> tuple[int, int]:
+        found, end = self._read(lambda connection: retention.find_finished(connection, before, status, after))
+        removed = self._write(lambda connection: retention.remove(connection, found, before)) if found else 0
+        return removed, end
+
     def _finished(self, id: str) -> bool:
         row = self._read(
             lambda connection: connection.execute(f"SELECT finished_at FROM {JOBS} WHERE id=?", (id,)).fetchone()
@@ -178,9 +183,6 @@ def _where(wanted: Filter) -> tuple[str, list[Any]]:
         if value is not None:
             parts.append(f"{column}=?")
             values.append(value)
-    if wanted.status in (model.FAILED, model.CANCELLED):
-        # Few among many: so that the index of the finished is used.
-        parts.append("finished_at IS NOT NULL")
     return " AND ".join(parts), values
 
 

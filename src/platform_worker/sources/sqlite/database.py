@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 
 from platform_worker.jobs.store import StoreUnavailable
 from platform_worker.sources.sqlite import schema
@@ -39,8 +40,12 @@ _RULES = {
 _LASTING = frozenset({_NOTADB, _CORRUPT})
 
 _PAGE_BYTES = 1024
-#: 4 MiB of log before it is written back.
-_CHECKPOINT_PAGES = 4000
+#: Writes of one connection after which it has the log written back; the log is then some MiB long.
+_CHECKPOINT_WRITES = 2000
+#: SQLite's own checkpoint, for those who write a lot at once: 16 MiB of log.
+_CHECKPOINT_PAGES = 16000
+#: How often a checkpoint is tried while others are in its way.
+_CHECKPOINT_TRIES = 20
 
 _FIRST_PAUSE = 0.00002
 _LONGEST_PAUSE = 0.01
@@ -75,6 +80,8 @@ class Database:
         self._synchronous = "FULL" if synchronous == "full" else "NORMAL"
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
+        # Many connections must not all come to it at once.
+        self._writes = self._pid * 7919 % _CHECKPOINT_WRITES
 
     def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience) -> T:
         """``work`` on the connection, outside a transaction: it must only read, in one statement or regardless."""
@@ -95,6 +102,10 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self._writes += 1
+            if self._writes >= _CHECKPOINT_WRITES:
+                self._writes = 0
+                _checkpoint(connection)
         except sqlite3.Error as error:
             raise self._failed(error) from error
         return value
@@ -127,6 +138,20 @@ class Database:
                 raise
             self._connection = connection
         return self._connection
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    """Writes the log back into the file, and has the next writer begin it anew.
+
+    SQLite's own way lets the others go on writing meanwhile, so that the log is never wholly written back while they
+    do; it then grows without end, and is written back, with a flush to disk, after every single commit.
+    """
+    pause = _FIRST_PAUSE
+    for _ in range(_CHECKPOINT_TRIES):
+        if not connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0]:
+            return
+        time.sleep(pause)
+        pause = min(pause * 2, 0.001)
 
 
 def _make_room(connection: sqlite3.Connection) -> None:

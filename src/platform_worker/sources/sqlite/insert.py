@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from platform_worker.jobs.model import QUEUED
-from platform_worker.sources.sqlite.schema import DATA, INLINE_BYTES, JOBS
+from platform_worker.sources.sqlite.schema import DATA, INLINE_BYTES, JOBS, ROOM_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 
     from platform_worker.jobs.store import Row
 
-_COLUMNS = (
-    "status, max_attempts, run_at, backoff_ms, timeout_ms, priority, enqueued_at, id, task, queue, unique_key, data"
-)
+_COLUMNS = """status, max_attempts, run_at, backoff_ms, timeout_ms, priority, enqueued_at,
+    id, task, queue, unique_key, data, room"""
 
 
 def insert(connection: sqlite3.Connection, new: Sequence[Row], schema: str = "main") -> list[str]:
     """Adds the jobs; for each its id, or that of the unfinished job that has its unique key."""
     cursor = connection.cursor()
     cursor.row_factory = None
-    statement = f"INSERT INTO {schema}.{JOBS} ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+    statement = f"INSERT INTO {schema}.{JOBS} ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,zeroblob({ROOM_BYTES}))"
     if len(new) > 1 and all(row.unique is None and len(row.data) <= INLINE_BYTES for row in new):
         cursor.executemany(statement, [_values(row) for row in new])
         return [row.id for row in new]

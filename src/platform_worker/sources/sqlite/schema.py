@@ -16,6 +16,10 @@ META = "platform_worker_meta"
 #: Data up to this size stays in the job's row; more would be copied at every change of it.
 INLINE_BYTES = 1024
 
+#: What a claim and a settlement add to a row, about. A row that grows in a full page has the page split and its
+#: neighbours rewritten; so it is enqueued with this much room, which the claim gives up.
+ROOM_BYTES = 80
+
 STATEMENTS = (
     f"CREATE TABLE IF NOT EXISTS {META} (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     f"""CREATE TABLE IF NOT EXISTS {JOBS} (
@@ -39,16 +43,19 @@ STATEMENTS = (
         enqueued_at INTEGER NOT NULL, started_at INTEGER, finished_at INTEGER,
         id TEXT NOT NULL, task TEXT NOT NULL, queue TEXT NOT NULL, unique_key TEXT,
         error TEXT, progress TEXT, result TEXT,
-        data TEXT                              -- null: in the table of large data
+        data TEXT,                             -- null: in the table of large data
+        room BLOB                              -- until the claim; see ROOM_BYTES
     )""",
     f"CREATE TABLE IF NOT EXISTS {DATA} (seq INTEGER PRIMARY KEY, data TEXT NOT NULL)",
     f"CREATE TABLE IF NOT EXISTS {PAUSED} (queue TEXT PRIMARY KEY) WITHOUT ROWID",
     f"CREATE UNIQUE INDEX IF NOT EXISTS {JOBS}_id ON {JOBS}(id)",
     f"""CREATE INDEX IF NOT EXISTS {JOBS}_waiting ON {JOBS}(queue, priority, run_at, seq)
         WHERE status IN ('queued', 'retry_wait')""",
-    f"CREATE INDEX IF NOT EXISTS {JOBS}_held ON {JOBS}(lease_until) WHERE status = 'processing'",
-    f"""CREATE INDEX IF NOT EXISTS {JOBS}_finished ON {JOBS}(status, finished_at, queue)
-        WHERE finished_at IS NOT NULL""",
+    f"CREATE INDEX IF NOT EXISTS {JOBS}_held ON {JOBS}(seq) WHERE status = 'processing'",
+    # Not of completed jobs: an index of them would be a third of all that a job writes, and is only wanted to count
+    # them, and to remove the old ones, both of which can read the table.
+    f"""CREATE INDEX IF NOT EXISTS {JOBS}_unsuccessful ON {JOBS}(status, finished_at, queue)
+        WHERE status IN ('failed', 'cancelled')""",
     f"""CREATE UNIQUE INDEX IF NOT EXISTS {JOBS}_unique ON {JOBS}(unique_key)
         WHERE unique_key IS NOT NULL AND finished_at IS NULL""",
     f"INSERT OR IGNORE INTO {META} VALUES ('version', {VERSION})",

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import _thread
+import sqlite3
 import time
 
 from platform_worker.jobs import model
 from platform_worker.jobs.policies import Backoff
 from platform_worker.jobs.store import Claimed, Held
-from platform_worker.sources.sqlite import bell, clock, recovery, rows
+from platform_worker.sources.sqlite import bell, clock, recovery, retention, rows
 from platform_worker.sources.sqlite.database import Database, prepare
 from platform_worker.sources.sqlite.schema import DATA, JOBS, PAUSED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Mapping
     from typing import Any
 
@@ -22,11 +22,21 @@ if TYPE_CHECKING:
 
     Patience = Callable[[float], None]
 
-_SWEEP_BATCH = 200
-
 _NEXT = f"""SELECT {rows.LIFE}, seq, priority, id, task, timeout_ms, data FROM {JOBS}
     WHERE status IN ('queued', 'retry_wait') AND queue=?1 AND priority>=?2
     AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?1) ORDER BY priority, run_at, seq LIMIT 1"""
+
+#: Since 3.35 a statement can say what it has changed.
+_RETURNING = sqlite3.sqlite_version_info >= (3, 35)
+
+# What ``model.CLAIM`` does to a job that is due, in one statement; the model's test holds the two together. It is asked
+# for the first job of the first queue: where that one is due, none goes before it.
+_CLAIM_FIRST = f"""UPDATE {JOBS} SET status='{model.PROCESSING}', token=token+1, attempt=attempt+1, started_at=?2,
+    lease_until=?3, lease_boot=?4, deadline=CASE timeout_ms WHEN 0 THEN NULL ELSE ?5+timeout_ms END,
+    pool_id=?6, generation=?7, slot=?8, incarnation=?9, room=NULL
+    WHERE run_at<=?2 AND seq=(SELECT seq FROM {JOBS} WHERE status IN ('queued', 'retry_wait') AND queue=?1
+        AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?1) ORDER BY priority, run_at, seq LIMIT 1)
+    RETURNING seq, id, task, queue, attempt, max_attempts, token, timeout_ms, data"""
 
 
 class SqliteWorkerStore:
@@ -44,6 +54,8 @@ class SqliteWorkerStore:
         self._identity = identity
         self._boot = clock.boot_id()
         self._bell = bell.Bell(path, bell.WORKER)
+        #: Where the sweep goes on.
+        self._swept = 0
 
     def claim(self, patience: Patience) -> Claimed | None:
         # Looking takes no lock: a worker that finds nothing holds nobody up.
@@ -83,7 +95,11 @@ class SqliteWorkerStore:
 
     def sweep(self, patience: Patience) -> int:
         limit = clock.wall_ms() - self._retention_ms
-        return self._main.write(lambda connection: remove_finished(connection, limit, None), patience)
+        after = self._swept
+        found, self._swept = self._main.read(
+            lambda connection: retention.find_finished(connection, limit, None, after), patience
+        )
+        return self._main.write(lambda connection: retention.remove(connection, found, limit), patience) if found else 0
 
     def renew(self, claimed: Claimed, progress: str | None) -> Held:
         until = clock.boot_ms() + self._lease_ms
@@ -154,6 +170,26 @@ class SqliteWorkerStore:
         return soonest
 
     def _claim(self, connection: sqlite3.Connection) -> Claimed | None:
+        claimed = self._claim_first(connection) if _RETURNING else None
+        return claimed or self._claim_any(connection)
+
+    def _claim_first(self, connection: sqlite3.Connection) -> Claimed | None:
+        boot, who = clock.boot_ms(), self._identity
+        row = connection.execute(
+            _CLAIM_FIRST,
+            (
+                self._names[0], clock.wall_ms(), boot + self._lease_ms, self._boot, boot,
+                who.pool_id, who.generation, who.slot, who.incarnation,
+            ),
+        ).fetchone()  # fmt: skip
+        if row is None:
+            return None
+        seq, job_id, task, queue, attempt, max_attempts, token, timeout_ms, data = row
+        if data is None:
+            data = _large(connection, seq)
+        return Claimed(seq, job_id, task, queue, attempt, max_attempts, token, timeout_ms, data)
+
+    def _claim_any(self, connection: sqlite3.Connection) -> Claimed | None:
         found = self._due(connection)
         if found is None:
             return None
@@ -164,7 +200,7 @@ class SqliteWorkerStore:
             # The wall clock was set back between two looks.
             return None
         if data is None:
-            data = connection.execute(f"SELECT data FROM {DATA} WHERE seq=?", (seq,)).fetchone()[0]
+            data = _large(connection, seq)
         now = clock.boot_ms()
         who = self._identity
         changes = decision.changes
@@ -176,6 +212,7 @@ class SqliteWorkerStore:
         changes["generation"] = who.generation
         changes["slot"] = who.slot
         changes["incarnation"] = who.incarnation
+        changes["room"] = None
         rows.write(connection, seq, changes)
         return Claimed(seq, job_id, task, queue, attempt, life.max_attempts, token, timeout_ms, data)
 
@@ -188,16 +225,6 @@ class SqliteWorkerStore:
         return Held(False, False) if row is None else Held(bool(row[0]), bool(row[0] and row[1]))
 
 
-def remove_finished(connection: sqlite3.Connection, before: int, status: str | None) -> int:
-    """Removes a batch of jobs that finished before ``before``; how many."""
-    statuses = sorted(model.FINISHED) if status is None else [status]
-    count = 0
-    for name in statuses:
-        found = connection.execute(
-            f"SELECT seq FROM {JOBS} WHERE status=? AND finished_at<? LIMIT ?", (name, before, _SWEEP_BATCH - count)
-        ).fetchall()
-        for (seq,) in found:
-            connection.execute(f"DELETE FROM {JOBS} WHERE seq=?", (seq,))
-            connection.execute(f"DELETE FROM {DATA} WHERE seq=?", (seq,))
-        count += len(found)
-    return count
+def _large(connection: sqlite3.Connection, seq: int) -> str:
+    data: str = connection.execute(f"SELECT data FROM {DATA} WHERE seq=?", (seq,)).fetchone()[0]
+    return data
