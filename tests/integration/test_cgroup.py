@@ -35,7 +35,7 @@ def test_in_a_box(box: Box) -> None:
 
 def test_a_machines_root_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is in this process's cgroup: told that it is the root of the tree, it has nothing to divide."""
-    monkeypatch.setattr(cgroup, "_own_path", lambda: "/")
+    monkeypatch.setattr(cgroup, "_path_of", lambda process: "/")
     for mount in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         if not (Path(mount) / "cgroup.events").exists():
             monkeypatch.setattr(cgroup, "_MOUNTS", (mount,))

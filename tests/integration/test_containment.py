@@ -1,4 +1,4 @@
-"""Each mechanism of containment alone, every other one switched off: it ends what it is for, and without it nothing does.
+"""Each mechanism of containment alone, all others switched off: it ends what it is for, and without it nothing does.
 
 The cgroup's tests are in ``cgroup_cases.py``, which need a place of their own.
 """

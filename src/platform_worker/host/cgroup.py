@@ -18,7 +18,7 @@ _PREFIX = "platform-worker"
 
 def delegated() -> str | None:
     """The folder of the cgroup that this process is in, if it is ours to divide; never a machine's root cgroup."""
-    path = _own_path()
+    path = _path_of("self")
     if path is None:
         return None
     for mount in _MOUNTS:
@@ -75,6 +75,19 @@ def exists(root: str, generation: int) -> bool:
     return parent is not None and os.path.isdir(os.path.join(parent, _name(root, str(generation))))
 
 
+def holds(root: str, pid: int) -> bool:
+    """Whether a generation of ``root`` has a cgroup below the one that ``pid``, its supervisor, is in."""
+    path = _path_of(str(pid))
+    beginning = _name(root, "")
+    for mount in _MOUNTS if path is not None else ():
+        try:
+            if any(name.startswith(beginning) for name in os.listdir(os.path.normpath(f"{mount}{path}"))):
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def clear_all(root: str) -> bool:
     """Ends what is left of every generation of ``root``. Only for a guardian that holds ``worker.lock``.
 
@@ -103,9 +116,9 @@ def _name(root: str, generation: str) -> str:
     return f"{_PREFIX}.{fence_key(root)}.{generation}"
 
 
-def _own_path() -> str | None:
+def _path_of(process: str) -> str | None:
     try:
-        with open("/proc/self/cgroup", "rb") as stream:
+        with open(f"/proc/{process}/cgroup", "rb") as stream:
             lines = stream.read().splitlines()
     except OSError:
         return None
