@@ -24,6 +24,8 @@ class Pool:
         self.environ = {**os.environ, **environ, MARK: self.marker}
         self.out = root / f"start-{number}.out"
         self.err = root / f"start-{number}.err"
+        #: What ``worker start`` is started with, in place of the command ``worker``.
+        self.launch = [worker]
         self._worker = worker
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -31,7 +33,7 @@ class Pool:
 
     def start(self, *arguments: str, wait: bool = True, seconds: float = 20.0, **popen: Any) -> dict[str, Any]:
         """Runs ``worker start --json``; the summary, or nothing where it is not waited for."""
-        line = [self._worker, "--root", str(self.root), "start", "--json", *arguments]
+        line = [*self.launch, "--root", str(self.root), "start", "--json", *arguments]
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
             self._process = subprocess.Popen(
                 line, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=self.environ, **popen

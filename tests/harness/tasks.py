@@ -161,3 +161,20 @@ def chatter(context: JobContext, lines: int = 100, size: int = 100) -> None:
     for number in range(lines):
         print(number, "x" * size, flush=True)
     note("finish", context)
+
+
+@task("threads")
+def threads(context: JobContext, count: int = 8) -> None:
+    """Starts threads, some of which start a process, and lets them end."""
+    note("start", context)
+
+    def run(number: int) -> None:
+        if number % 4 == 0:
+            subprocess.run(["true"], check=True)
+
+    started = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    note("finish", context)
