@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -23,6 +24,7 @@ KEPT = {"worker.lock", "worker.members", "worker.pool"}
 _TASKS = Path(__file__).with_name("tasks.py")
 _BUILT: dict[str, Path] = {}
 _CACHE = tempfile.TemporaryDirectory(prefix="platform-worker-built-")
+atexit.register(_CACHE.cleanup)
 
 
 class Application:
