@@ -70,6 +70,9 @@ class Log(Protocol):
     def failure(self, level: Level, event: str, error: BaseException, /, **fields: object) -> None:
         """The same, with the traceback of an application's own error."""
 
+    def quote(self, level: Level, event: str, text: str, /, **fields: object) -> None:
+        """The same, with an application's stacks as a child has written them."""
+
 
 class TaskSpan(Protocol):
     """One task being measured; current for what the task itself traces."""

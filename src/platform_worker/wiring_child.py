@@ -30,7 +30,7 @@ def run_child(*, arm: bool = False) -> None:
     orders = Orders(process, process.wake, guard)
     process.watch(orders, MAX_LINE)
     log = StderrLog(process.stderr)
-    _give_sources_the_log(log)
+    _give_sources_the_log(log, process.lifeline)
     life = Life(
         process,
         orders,
@@ -66,13 +66,14 @@ def _find_telemetry() -> Telemetry:
     return find_telemetry()
 
 
-def _give_sources_the_log(log: Log) -> None:
+def _give_sources_the_log(log: Log, lifeline: int) -> None:
     from platform_worker.jobs import events
 
     def sink(level: str, event: str, fields: dict[str, object]) -> None:
         log.event(level, event, **fields)  # type: ignore[arg-type]  # the levels are the same four words
 
     events.set_sink(sink)
+    events.set_stacks(lifeline)
 
 
 def _quiet() -> tuple[type[BaseException], ...]:

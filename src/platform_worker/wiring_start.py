@@ -7,7 +7,7 @@ import sys
 import time
 
 from platform_worker.artifacts.boot import has_current, load_current
-from platform_worker.config import WorkerSettings, worker_settings
+from platform_worker.config import WorkerSettings, app_settings, worker_settings
 from platform_worker.errors import (
     EXIT_OK,
     WorkerAlreadyRunningError,
@@ -45,10 +45,13 @@ def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_out
     root = os.path.realpath(root)
     keep_standard_descriptors()
     signals = SignalStops()
-    _refuse_a_second(root)
-    generation = _select(root, build, signals)
-    settings = worker_settings(generation.config, os.environ)
-    return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
+    try:
+        _refuse_a_second(root)
+        generation = _select(root, build, signals)
+        settings = worker_settings(generation.config, os.environ)
+        return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
+    finally:
+        signals.end()
 
 
 def _refuse_a_second(root: str) -> None:
@@ -194,6 +197,7 @@ class _Start:
             announce=self._announce,
             boot=self._boot,
             while_booting=lambda: self._while_booting(log, pool.generation),
+            log_exceptions=app_settings(self.generation.config, os.environ).log_exceptions,
         )
         claim = Claim(
             root=self.root,

@@ -18,7 +18,9 @@ from faults.machine import play
 
 def main() -> int:
     """0 where every run held."""
-    parser = argparse.ArgumentParser(prog="bin/faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bin/faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5000, help="how many runs (5000)")
     parser.add_argument("--first", type=int, default=1, help="the seed of the first (1); the others follow it")
     parser.add_argument("--seed", type=int, help="one run again, with what it does")
@@ -36,7 +38,9 @@ def main() -> int:
             error = run.exception()
             if error is not None:
                 failed += 1
-                print(f"seed {runs[run]} failed: {error}\nmake it again with: bin/faults --seed {runs[run]}", flush=True)
+                print(
+                    f"seed {runs[run]} failed: {error}\nmake it again with: bin/faults --seed {runs[run]}", flush=True
+                )
                 if not options.keep_going:
                     executor.shutdown(cancel_futures=True)
                     break

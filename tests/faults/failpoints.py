@@ -1,7 +1,7 @@
 """Named places in the product at which a test's launcher can end, freeze or delay the process that reaches them.
 
-A failpoint wraps one function of the product, by name, in a process that was started through ``launcher.py``. The product
-itself knows nothing of it: a process that was not started so cannot be made to fail.
+A failpoint wraps one function of the product, by name, in a process that was started through ``launcher.py``. The
+product itself knows nothing of it: a process that was not started so cannot be made to fail.
 
 This module runs inside the guardian as well, which has no site-packages: standard library only.
 """

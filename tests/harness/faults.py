@@ -21,11 +21,12 @@ def left(people: Iterable[tuple[int, int]]) -> list[str]:
     return [f"{pid} {seen.state}" for pid, started, seen in found if seen is not None and seen.started == started]
 
 
-def assert_stopped_clean(app: Application, pool: Pool, people: list[tuple[int, int]], seconds: float = 5.0) -> None:
-    """After a stop: nobody lives, nobody is a zombie, the fence is free, and only the files that stay are left."""
-    app.assert_clean(seconds)
+def assert_stopped_clean(app: Application, pool: Pool, people: list[tuple[int, int]]) -> None:
+    """Once a supervisor has stopped as asked: nobody lives or is a zombie, the fence is free, the files are gone."""
     assert [] == left(people), pool.log()
+    assert app.fence_free()
     assert [] == app.leftovers()
+    app.assert_clean()
 
 
 def stop_clean(app: Application, pool: Pool) -> None:

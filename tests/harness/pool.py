@@ -71,10 +71,13 @@ class Pool:
 
     def guardian(self) -> int | None:
         """The guardian's pid; also when its parent is gone."""
+        found = []
         for pid in self.census():
-            if "run_guardian" in command(pid) and "PLATFORM_WORKER_CHILD" not in environment(pid):
-                return pid
-        return None
+            seen = stat(pid)
+            if seen and "run_guardian" in command(pid) and "PLATFORM_WORKER_CHILD" not in environment(pid):
+                found.append((seen.started, pid))
+        # What it has forked looks like it for an instant, and is younger.
+        return min(found)[1] if found else None
 
     def children(self) -> dict[int, int]:
         """The pid of each slot's newest living child, by slot."""
@@ -134,6 +137,11 @@ class Pool:
     def signal(self, number: int = signal.SIGTERM) -> None:
         """To the supervisor."""
         self.process.send_signal(number)
+
+    def signal_group(self, number: int) -> None:
+        """To the process group of the supervisor, which was started with ``start_new_session=True``."""
+        assert os.getpgid(self.supervisor) == self.supervisor
+        os.killpg(self.supervisor, number)
 
     def kill(self) -> None:
         """SIGKILL to the supervisor, and reaps it."""

@@ -8,7 +8,7 @@ from harness import Application, eventually
 
 
 def test_a_pool_is_seen_whole_and_leaves_only_the_files_that_stay(application: Callable[..., Application]) -> None:
-    """Supervisor, guardian and two children are found by their mark; after a stop nobody is, three files are left."""
+    """Supervisor, guardian and children are found by their mark; after a stop nobody is, and three files are left."""
     app = application()
     pool = app.start()
 

@@ -86,6 +86,7 @@ def test_the_words_up_are_read(word):
 
 
 def test_a_failure_carries_its_reason():
+    assert ("timeout", None) == parse_up("Timeout (0:00:31)!")
     assert ("failed", "worker-start-failed") == parse_up(lifeline.format_failed("worker-start-failed"))
 
 

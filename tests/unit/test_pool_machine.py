@@ -8,6 +8,7 @@ from platform_worker.pool.effects import (
     AbandonClaim,
     Announce,
     Count,
+    EndGuardian,
     Finish,
     KillChild,
     LogEvent,
@@ -186,6 +187,23 @@ def test_a_stop_goes_down_the_ladder_and_is_no_failure() -> None:
     assert [Finish(None, ())] == host.do(FenceReleased())
 
 
+def test_a_guardian_that_is_silent_after_the_last_deadline_of_a_stop_is_ended() -> None:
+    host = running()
+    host.do(StopRequested(StopMode.GRACEFUL))
+    assert [TerminateChild(0, 1), KillChild(0, 1)] == host.wait(7.9)
+    assert [EndGuardian()] == host.wait(0.1)
+    assert [RemoveFiles(), Finish("worker-shutdown-failed", ())] == host.do(GuardianLost())
+
+
+def test_a_guardian_that_does_not_let_go_of_the_fence_is_ended() -> None:
+    host = running()
+    host.do(StopRequested(StopMode.GRACEFUL))
+    host.exit(0)
+    assert [] == host.wait(1.9)
+    assert [EndGuardian()] == host.wait(0.1)
+    assert [Finish("worker-shutdown-failed", ())] == host.do(GuardianLost())
+
+
 def test_children_that_end_in_time_end_the_stop() -> None:
     host = running(workers=2)
     host.do(StopRequested(StopMode.GRACEFUL))
@@ -299,6 +317,22 @@ def test_an_exit_without_done_is_unexpected_and_the_slot_is_refilled_at_once(
     host = running()
     assert [StartChild(0, 2, False)] == host.exit(code, signal)
     assert host.pool.health == "worker-pool-not-ready"
+
+
+def test_a_child_that_its_jobs_hard_deadline_ended_is_replaced_at_once_and_not_counted() -> None:
+    host = running(restart_intensity=0)
+    for incarnation in (1, 2, 3):
+        assert [] == host.say("timeout", incarnation=incarnation)
+        assert [] == host.say("Thread 0x1 (most recent call first):", incarnation=incarnation)
+        assert [StartChild(0, incarnation + 1, False)] == host.exit(1, incarnation=incarnation)
+        host.ready(0, incarnation + 1)
+    assert (PoolStatus.RUNNING, 1) == (host.pool.status, host.pool.ready_count)
+
+
+def test_a_child_that_stays_after_its_jobs_hard_deadline_is_ended() -> None:
+    host = running()
+    host.say("timeout")
+    assert [TerminateChild(0, 1), KillChild(0, 1)] == host.wait(3)
 
 
 def test_pauses_grow_while_children_end_at_once() -> None:

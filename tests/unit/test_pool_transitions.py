@@ -120,9 +120,9 @@ class LateHost:
             del self.alive[key]
             self.send(ChildExited(slot, incarnation, 0 if state == "done" else 1, None))
         else:
-            words = ["booted", "ready", "last", "done", "failed", ""]
+            words = ["booted", "ready", "last", "done", "failed", "", "timeout"]
             word = {"booting": "booted", "booted": "ready", "working": "last", "last": "done"}.get(state, "done")
-            word = words[kind % 6] if kind > 7 else word
+            word = words[kind % 7] if kind > 7 else word
             self.alive[key] = {"booted": "booted", "ready": "working", "last": "last", "done": "done"}.get(word, state)
             self.send(ChildSaid(slot, incarnation, word, "worker-child-exited" if word == "failed" else None))
 

@@ -128,7 +128,7 @@ class ChildProcess:
         for number in _HEEDLESS:
             signal.signal(number, _nothing)
         # Blocked by the guardian across the exec, so that none was lost before there was a handler.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, *_HEEDLESS))
 
     def _on_stop(self, _number: int, frame: FrameType | None) -> None:
         """The watcher hears of it by the wake-up descriptor, unless the application has put its own there."""
@@ -154,6 +154,11 @@ class ChildProcess:
         os._exit(0)
 
     # What is said and heard
+
+    @property
+    def lifeline(self) -> int:
+        """Its descriptor, for the last words of a process that cannot run Python any more."""
+        return self._lifeline
 
     def say(self, line: str) -> None:
         if self.forked:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from platform_worker.ports_processes import Group
 
 #: Blocked across exec: the child unblocks them when its handlers are there, so neither is lost nor ends it by signal.
-HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 #: What Python ignores, and an executed program would go on ignoring.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 #: The exit code of a process that could not become the child's program; the reason goes over the report pipe.

@@ -1,7 +1,7 @@
 """The ``spawn`` driver: starts the child's program through ``subprocess``, and runs no code of ours before it.
 
 What only Unix has is here because the promises stand on it: the lifeline is an inherited socket, ``worker.members``
-an inherited descriptor, the child leads a session, and SIGTERM and SIGINT are blocked across its start. The
+an inherited descriptor, the child leads a session, and the signals that stop it are blocked across its start. The
 parent-death signal would need code between fork and exec, so the child arms it itself, see ``child/__main__``.
 """
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from platform_worker.ports_processes import Group
 
+#: As with the fork driver: blocked across exec, until the child has its handlers.
+_HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
+
 
 class SpawnDriver:
     """Starts ``command`` in ``root`` with the lifeline as descriptor 0, stderr as 1 and 2, and ``members`` open."""
@@ -40,7 +43,7 @@ class SpawnDriver:
             lifeline, theirs = lifeline_pair()
         except OSError as error:
             raise WorkerForkError("worker-fork-failed") from error
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
         try:
             process = subprocess.Popen(
                 self._command,

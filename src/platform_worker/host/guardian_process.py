@@ -5,6 +5,7 @@ from __future__ import annotations
 import _socket
 import fcntl
 import os
+import signal
 import sys
 
 from platform_worker.value import Value
@@ -13,6 +14,8 @@ from platform_worker.value import Value
 _OWNERSHIP, _MEMBERS = 3, 4
 #: No standard stream and none of the guardian's numbers: a source number must not be a target of another.
 _ABOVE = 10
+#: A signal to the whole group may come before the guardian has its handlers, and would end it: blocked across exec.
+_HELD_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 _PROGRAM = (
     "import sys; sys.path.insert(0, {path}); "
     "from platform_worker.wiring_guardian import run_guardian; run_guardian({ownership}, {members})"
@@ -70,7 +73,7 @@ def start_guardian(members: int, *, python: str | None = None, program: str | No
 def _spawn(python: str, text: str, descriptors: dict[int, int]) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in descriptors.items()]
     argv = [python, "-I", "-S", "-c", text]
-    return os.posix_spawn(python, argv, os.environ, file_actions=actions, setsigmask=())
+    return os.posix_spawn(python, argv, os.environ, file_actions=actions, setsigmask=_HELD_SIGNALS)
 
 
 def _handle(pid: int) -> int:

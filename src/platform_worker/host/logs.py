@@ -63,6 +63,9 @@ class StderrLog:
             text = type(error).__name__
         self.event(level, event, **fields, exception=_Traceback(text))
 
+    def quote(self, level: Level, event: str, text: str, /, **fields: object) -> None:
+        self.event(level, event, **fields, exception=_Traceback(text[:_TRACEBACK_MAX]))
+
     def emit(self, level: Level, event: str, fields: dict[str, Any]) -> None:
         """The same as ``event``, in the form that sources hand their events over in."""
         self.event(level, event, **fields)

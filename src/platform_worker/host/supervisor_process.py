@@ -48,6 +48,14 @@ class SignalStops:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
+    def end(self) -> None:
+        """The process is about to end with its own exit code, which no signal may take from it.
+
+        An interpreter that ends gives the signals it handles their default back; those it ignores stay ignored.
+        """
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_IGN)
+
     @property
     def pending(self) -> bool:
         """Whether a stop was asked for that nobody has taken yet."""

@@ -39,3 +39,17 @@ def set_sink(sink: Sink | None) -> None:
 def emit(level: str, event: str, /, **fields: Any) -> None:
     """Writes one event; ``level`` is debug, info, warning or error."""
     _sink(level, event, fields)
+
+
+_stacks_fd = 2
+
+
+def set_stacks(fd: int) -> None:
+    """Where the stacks of a process that is ended at a job's hard deadline are written; stderr until then."""
+    global _stacks_fd  # noqa: PLW0603  one process, one such end
+    _stacks_fd = fd
+
+
+def stacks() -> int:
+    """What ``set_stacks`` said."""
+    return _stacks_fd

@@ -64,6 +64,10 @@ class AbandonClaim(Value):
     """A stop before the fence was claimed: part from the guardian, which ends without having changed anything."""
 
 
+class EndGuardian(Value):
+    """It has not done in time what it was told: end it, which ends the children."""
+
+
 class Finish(Value):
     """The end. ``reason`` is ``None`` for a pool that stopped as asked."""
 
@@ -97,6 +101,7 @@ if TYPE_CHECKING:
         | RemoveFiles
         | ReleaseFence
         | AbandonClaim
+        | EndGuardian
         | Finish
         | LogEvent
         | Count

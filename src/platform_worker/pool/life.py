@@ -23,6 +23,7 @@ _WORDS = {
     "empty": Stimulus.EMPTY,
     "done": Stimulus.DONE,
     "failed": Stimulus.FAILED,
+    "timeout": Stimulus.TIMED_OUT,
 }
 _REPORTS: dict[type[ChildEvent], Stimulus] = {
     ChildStarted: Stimulus.STARTED,
@@ -68,6 +69,9 @@ class Lives:
             case Action.EXCUSE:
                 assert isinstance(event, ChildSaid)
                 child.reason = child.reason or event.reason
+                child.deadline = now + self._pool.grace
+            case Action.EXPIRE:
+                child.phase = ChildPhase.EXPIRED
                 child.deadline = now + self._pool.grace
             case Action.LEAVE:
                 assert isinstance(event, ChildExited)
@@ -161,12 +165,15 @@ class Lives:
     def _leave(self, child: Child, event: ChildExited, now: float) -> list[Effect]:
         cause = _cause(child, event)
         stopping = self._pool.status is PoolStatus.STOPPING
-        expected = child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
+        # A job's hard deadline is the job's failure, not the child's: its slot is refilled, and nothing is counted.
+        expected = child.phase is ChildPhase.EXPIRED or (
+            child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
+        )
         if not expected and not stopping:
             return self._unexpected(child, cause, now)
         slot = child.slot
         slot.remove(child)
-        level = "info" if expected and child.pressed == 0 else "warning"
+        level = "info" if child.phase is ChildPhase.DONE and expected and child.pressed == 0 else "warning"
         effects: list[Effect] = [LogEvent(level, "worker.child.exit", {"slot": slot.index, "cause": cause})]
         if stopping:
             return effects
@@ -238,6 +245,8 @@ def _cause(child: Child, event: ChildExited) -> str:
         return "killed-at-deadline"
     if child.pressed == 1:
         return "terminated-at-deadline"
+    if child.phase is ChildPhase.EXPIRED:
+        return "timeout"
     if child.reason is not None:
         return "failed"
     if event.signal == 9:

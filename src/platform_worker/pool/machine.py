@@ -10,6 +10,7 @@ from platform_worker.pool.effects import (
     AbandonClaim,
     Announce,
     Count,
+    EndGuardian,
     Finish,
     KillChild,
     LogEvent,
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 #: What the guardian has beyond the start's own time to say that the fence is held, in seconds.
 _CLAIM_SLACK = 5.0
+#: How long after the last deadline of a stop the guardian may still be silent, in seconds. One that is frozen would
+#: else hold up a stop for ever; its end ends the children.
+_GUARDIAN_PATIENCE = 1.0
 
 
 class Policy(Value):
@@ -81,6 +85,7 @@ class PoolMachine:
         self._announced = False
         self._released = False
         self._start_deadline: float | None = None
+        self._guardian_deadline: float | None = None
         self._ladder = Ladder(Budgets(policy.stop_timeout_ms, policy.force_kill_timeout_ms))
         self._budget = RestartBudget(policy.restart_intensity, policy.restart_period_ms / 1000)
         self._lives = Lives(self)
@@ -98,7 +103,7 @@ class PoolMachine:
         """When ``advance`` is due next; ``None``: never by time alone."""
         if self.finished:
             return None
-        due = [self._start_deadline, self._ladder.next_deadline()]
+        due = [self._start_deadline, self._guardian_deadline, self._ladder.next_deadline()]
         for slot in self.slots:
             due.append(slot.restart_at)
             due.extend(child.deadline for child in slot.children())
@@ -120,6 +125,12 @@ class PoolMachine:
                 effects += self._lives.refill(slot, now)
         for phase in self._ladder.advance(now):
             effects += self._enter(phase)
+            if phase is Phase.OVER:
+                self._guardian_deadline = now + _GUARDIAN_PATIENCE
+        if self._guardian_deadline is not None and now >= self._guardian_deadline:
+            self._guardian_deadline = None
+            self.failure = self.failure or "worker-shutdown-failed"
+            effects.append(EndGuardian())
         return self._close(effects, now)
 
     # Events
@@ -187,7 +198,7 @@ class PoolMachine:
         self.generation = generation
         self._start_deadline = now + self.boot_time
         if self.status is PoolStatus.STOPPING:
-            return self._emptied()
+            return self._emptied(now)
         effects: list[Effect] = []
         for slot in self.slots:
             effects += self._lives.launch(slot, None)
@@ -210,7 +221,7 @@ class PoolMachine:
             else:
                 self._ladder.begin(now, immediate=True)
                 effects += self._enter(Phase.KILL)
-            return effects + self._emptied()
+            return effects + self._emptied(now)
         if self.generation is None or self._ladder.phase is None:
             return []
         target = {StopMode.GRACEFUL: None, StopMode.HURRIED: Phase.TERMINATE, StopMode.KILLING: Phase.KILL}[mode]
@@ -244,11 +255,12 @@ class PoolMachine:
                     effects.append(KillChild(slot.index, child.incarnation))
         return effects
 
-    def _emptied(self) -> list[Effect]:
+    def _emptied(self, now: float) -> list[Effect]:
         """Files, then fence, once no child is left."""
         if self._released or any(slot.children() for slot in self.slots):
             return []
         self._released = True
+        self._guardian_deadline = now + self.grace + _GUARDIAN_PATIENCE
         return [RemoveFiles(), ReleaseFence()]
 
     def _orphaned(self) -> list[Effect]:
@@ -276,7 +288,7 @@ class PoolMachine:
         if not self.finished and self.status is PoolStatus.RUNNING and all(slot.finished for slot in self.slots):
             effects += self._stop(StopMode.GRACEFUL, now)
         if not self.finished and self.status is PoolStatus.STOPPING and self.generation is not None:
-            effects += self._emptied()
+            effects += self._emptied(now)
         seen = (self.status, self.ready_count, self.health)
         if seen != self._seen:
             self._seen = seen

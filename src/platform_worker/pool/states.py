@@ -35,6 +35,8 @@ class ChildPhase(Enum):
     RETIRING = "retiring"
     #: Has settled everything and said so; its exit follows.
     DONE = "done"
+    #: The hard deadline of its task has passed; it writes its stacks, and its exit follows.
+    EXPIRED = "expired"
 
 
 class StopMode(Enum):
@@ -51,4 +53,6 @@ class StopMode(Enum):
 #: Phases in which no task can be in hand.
 IDLE_PHASES = frozenset({ChildPhase.LAUNCHING, ChildPhase.BOOTING, ChildPhase.BOOTED, ChildPhase.TAKING_OVER})
 #: Phases of a child that holds its slot.
-WORKING_PHASES = frozenset({ChildPhase.READY, ChildPhase.LAST, ChildPhase.RETIRING, ChildPhase.DONE})
+WORKING_PHASES = frozenset(
+    {ChildPhase.READY, ChildPhase.LAST, ChildPhase.RETIRING, ChildPhase.DONE, ChildPhase.EXPIRED}
+)

@@ -25,6 +25,7 @@ class Stimulus(Enum):
     GARBLED = "garbled"
     EXITED = "exited"
     OVERDUE = "overdue"
+    TIMED_OUT = "timed-out"
 
 
 class Action(Enum):
@@ -44,6 +45,8 @@ class Action(Enum):
     FAREWELL = "farewell"
     #: It has said why it ends.
     EXCUSE = "excuse"
+    #: Its task's hard deadline has passed: it writes its stacks, and ends.
+    EXPIRE = "expire"
     #: It has ended.
     LEAVE = "leave"
     #: It never was.
@@ -62,24 +65,27 @@ _P, _S, _A = ChildPhase, Stimulus, Action
 _ORDER = tuple(Stimulus)
 _ROWS: dict[ChildPhase, tuple[Action, ...]] = {
     #                STARTED        NOT_STARTED     BOOTED     READY      LAST        EMPTY       DONE
-    #                FAILED      GARBLED    EXITED    OVERDUE
+    #                FAILED      GARBLED    EXITED    OVERDUE   TIMED_OUT
     _P.LAUNCHING: (_A.RUN, _A.VANISH, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE,
-                   _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.LEAVE, _A.PRESS),
+                   _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.LEAVE, _A.PRESS, _A.IMPOSSIBLE),
     _P.BOOTING: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.OFFER, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-                 _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+                 _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
     _P.BOOTED: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-                _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+                _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
     _P.TAKING_OVER: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.SERVE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-                     _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+                     _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
     _P.READY: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REPLACE, _A.EXHAUST, _A.FAREWELL,
-               _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+               _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE),
     _P.LAST: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-              _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+              _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE),
     # Told to stop: what it said before it heard that is still on its way.
     _P.RETIRING: (_A.IGNORE, _A.VANISH, _A.IGNORE, _A.IGNORE, _A.IGNORE, _A.EXHAUST, _A.FAREWELL,
-                  _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+                  _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE),
     _P.DONE: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE,
-              _A.REFUSE, _A.REFUSE, _A.LEAVE, _A.PRESS),
+              _A.REFUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
+    # Its stacks are no words.
+    _P.EXPIRED: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE,
+                 _A.REFUSE, _A.IGNORE, _A.LEAVE, _A.PRESS, _A.IGNORE),
 }  # fmt: skip
 
 TRANSITIONS: dict[tuple[ChildPhase, Stimulus], Action] = {

@@ -20,10 +20,13 @@ Up, child to guardian, in this order::
     empty
     done
     failed worker-handlers-unimportable
+    Timeout (0:00:31)!
 
 ``booted``: the artifacts are verified, the handlers imported, the source constructed; ``ready``: tasks are taken;
 ``last``: the last task of the limit was received; ``empty``: nothing claimable is left; ``done``: everything is
-settled and exit 0 follows; ``failed``: exit 1 follows, for a reason of the closed sets.
+settled and exit 0 follows; ``failed``: exit 1 follows, for a reason of the closed sets. ``Timeout``: the hard deadline
+of the task in hand has passed; the stacks of all threads follow, line by line, and exit 1. The words are those of
+``faulthandler``, whose watchdog says them with no help of the interpreter, which may be held by C code.
 
 The end of the stream means to the child that the guardian is gone, and to the guardian that the child is.
 """
@@ -55,6 +58,8 @@ UP = frozenset({BOOTED, READY, LAST, EMPTY, DONE})
 
 _BOOT = "boot "
 _FAILED = "failed "
+TIMEOUT = "timeout"
+_TIMEOUT = "Timeout ("
 
 _INTEGERS = {
     "generation": 0,
@@ -148,4 +153,6 @@ def parse_up(line: str) -> tuple[str, str | None]:
         return line, None
     if line.startswith(_FAILED) and len(line) > len(_FAILED):
         return "failed", line[len(_FAILED) :]
+    if line.startswith(_TIMEOUT):
+        return TIMEOUT, None
     raise LifelineViolation("no word of a child")

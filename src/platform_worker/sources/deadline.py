@@ -1,8 +1,8 @@
 """The deadline of a job: ``JobTimeout`` in the handler, and a second later the end of the process.
 
 The end is ``faulthandler``'s: its watchdog is a thread of C that needs no interpreter lock, so it also ends, after
-writing every thread's stack to stderr, a handler that sits in C code. Whoever recovers the claim sees that its
-deadline had passed.
+writing every thread's stack, a handler that sits in C code. In a child the stacks go over the lifeline, which also
+tells the supervisor why the child ends. Whoever recovers the claim sees that its deadline had passed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 
+from platform_worker.jobs import events
 from platform_worker.jobs.errors import JobTimeout
 
 TYPE_CHECKING = False
@@ -31,9 +32,9 @@ class Deadline:
     def __enter__(self) -> None:
         self._before = signal.signal(signal.SIGALRM, self._ring)
         try:
-            faulthandler.dump_traceback_later(self._seconds + _GRACE_S, exit=True, file=2)
+            faulthandler.dump_traceback_later(self._seconds + _GRACE_S, exit=True, file=events.stacks())
         except (OSError, ValueError, RuntimeError):
-            # No stderr to write to: the soft deadline is left.
+            # Nowhere to write to: the soft deadline is left.
             faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 

@@ -13,7 +13,7 @@ from platform_worker.pool.states import PoolStatus, StopMode
 from platform_worker.ports_processes import StreamGarbled
 from platform_worker.protocol import ownership as own
 from platform_worker.protocol.control import dump
-from platform_worker.protocol.lifeline import LifelineViolation, parse_up
+from platform_worker.protocol.lifeline import TIMEOUT, LifelineViolation, parse_up
 from platform_worker.supervisor.control import ControlSessions
 from platform_worker.value import Value, unreachable
 
@@ -57,6 +57,8 @@ class Ports(Value):
     boot: Callable[[fx.StartChild, int], dict[str, object]]
     #: What can wait until the children boot, and costs imports.
     while_booting: Callable[[], None]
+    #: Whether the application's own stacks may be logged.
+    log_exceptions: bool
 
 
 class SupervisorLoop:
@@ -75,6 +77,8 @@ class SupervisorLoop:
         self._ended: Ended | None = None
         self._began = ports.clock.now()
         self._files = False
+        #: What children write at a job's hard deadline, until they are gone.
+        self._stacks: dict[tuple[int, int], list[str]] = {}
 
     def run(self) -> Ended:
         """From the claim to the end; nothing of the pool is left when it returns."""
@@ -169,14 +173,31 @@ class SupervisorLoop:
             case own.StartFailed(slot, incarnation, reason):
                 self._happen(ev.ChildNotStarted(slot, incarnation, reason))
             case own.Said(slot, incarnation, line):
-                self._happen(_said(slot, incarnation, line))
+                self._hear_line(slot, incarnation, line)
             case own.Exited(slot, incarnation, code, signal):
+                self._log_stacks(slot, incarnation)
                 self._happen(ev.ChildExited(slot, incarnation, code, signal))
             case own.Released():
                 self._ports.leave_fence()
                 self._happen(ev.FenceReleased())
             case _:
                 unreachable(event)
+
+    def _hear_line(self, slot: int, incarnation: int, line: str) -> None:
+        stacks = self._stacks.get((slot, incarnation))
+        if stacks is not None:
+            stacks.append(line)
+            return
+        said = _said(slot, incarnation, line)
+        if said.word == TIMEOUT:
+            self._stacks[slot, incarnation] = []
+        self._happen(said)
+
+    def _log_stacks(self, slot: int, incarnation: int) -> None:
+        stacks = self._stacks.pop((slot, incarnation), None)
+        if stacks is not None:
+            text = "\n".join(stacks) if self._ports.log_exceptions else ""
+            self._ports.log.quote("error", "worker.task.failed", text, slot=slot, cause="timeout")
 
     def _set_up(self) -> None:
         """Files and control channel, while the children boot already."""
@@ -219,7 +240,7 @@ class SupervisorLoop:
                 self._remove_files()
             case fx.ReleaseFence():
                 self._send(own.Release())
-            case fx.AbandonClaim():
+            case fx.AbandonClaim() | fx.EndGuardian():
                 ports.guardian.kill()
             case fx.Finish(reason, hints):
                 self._ended = Ended(reason, hints)
