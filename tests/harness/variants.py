@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+from pathlib import Path
 
 DRIVER = os.environ.get("PLATFORM_WORKER_TEST_DRIVER", "")
 TRANSPORT = os.environ.get("PLATFORM_WORKER_TEST_TRANSPORT", "")
@@ -32,6 +33,15 @@ def port_of(name: str) -> int:
     if name not in _PORTS:
         _PORTS[name] = free_port()
     return _PORTS[name]
+
+
+def listens(root: Path) -> bool:
+    """The control channel of a pool on ``root`` is open, by the transport of this run."""
+    if TRANSPORT != "tcp":
+        return (root / "var" / "tmp" / "worker.sock").exists()
+    address = f"0100007F:{port_of(root.name):04X}"
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()]
+    return any((address, "0A") == (row[1], row[3]) for row in rows)
 
 
 def free_port() -> int:
