@@ -29,6 +29,8 @@ def ask(root: str, operation: str) -> dict[str, Any]:
     """
     began = time.monotonic()
     locator = _read_locator(root)
+    if locator is not None and locator.tcp_port is not None and not fence_held(root):
+        locator = None  # stale, and by now the port may be anybody's: nobody else is asked, or believed
     if locator is not None:
         budget = 1.0
         if operation == "stop":
@@ -80,21 +82,25 @@ def _converse(root: str, locator: Locator, operation: str, deadline: float) -> d
 
 
 def _connect(root: str, locator: Locator, deadline: float) -> _socket.socket:
-    if locator.control_transport != "unix" or locator.socket_path is None:
-        raise OSError("no such transport here")
+    if locator.tcp_port is not None:
+        return _connected(_socket.AF_INET, (locator.tcp_host, locator.tcp_port), deadline)
     folder, name = os.path.split(locator.socket_path)
     directory = os.open(os.path.join(root, folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        try:
-            connection.settimeout(_left(deadline))
-            connection.connect(b"/proc/self/fd/%d/" % directory + os.fsencode(name))
-        except OSError:
-            connection.close()
-            raise
-        return connection
+        return _connected(_socket.AF_UNIX, b"/proc/self/fd/%d/" % directory + os.fsencode(name), deadline)
     finally:
         os.close(directory)
+
+
+def _connected(family: int, address: bytes | tuple[str | None, int], deadline: float) -> _socket.socket:
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_left(deadline))
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _left(deadline: float) -> float:
