@@ -77,8 +77,8 @@ def test_two_pools_and_a_stranger_that_holds_the_lock_do_every_job_once(applicat
 
 
 def test_a_pool_stops_in_time_while_a_stranger_holds_the_lock(application: Make) -> None:
-    """Idle children wait for no lock; what was done is settled by the next start at the latest."""
-    app = application(worker={"stop_timeout_ms": 1000})
+    """Killed in the end, it has said whose settlement could not be written; that job is taken up by the next start."""
+    app = application(worker={"stop_timeout_ms": 200, "force_kill_timeout_ms": 200})
     pool = app.start()
     job = app.enqueue("gate")[0]
     under_way(app, job)
@@ -87,8 +87,8 @@ def test_a_pool_stops_in_time_while_a_stranger_holds_the_lock(application: Make)
     (app.root / "gate").touch()
     eventually(lambda: app.ledger.count("finish", job))
     stop_clean(app, pool)
-    unfinished = [e for e in pool.events("worker.task.failed") if e.get("cause") == "settlement-unfinished"]
-    assert [job] == [event["job_id"] for event in unfinished], pool.log()
+    waiting = [e for e in pool.events("worker.queue.unavailable") if e["cause"] == "settlement-waits"]
+    assert [job] == [event["job_id"] for event in waiting], pool.log()
     connection.execute("ROLLBACK")
     connection.close()
 
@@ -234,7 +234,9 @@ def test_a_lock_that_is_not_let_go_ends_the_start_in_time_with_its_rule(applicat
     pool = app.pool()
     pool.start(wait=False)
     assert 1 == pool.wait(), pool.log()
-    print(pool.log())
+    assert "PLATFORM_WORKER_START_FAILED: worker-readiness-timeout" in pool.log().splitlines()
+    causes = {event["cause"] for event in pool.events("worker.queue.unavailable")}
+    assert {"sqlite.path: another process holds the write lock"} == causes
     app.assert_clean()
     connection.execute("ROLLBACK")
     connection.close()

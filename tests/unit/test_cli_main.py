@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,7 +109,24 @@ def test_nothing_runs_in_an_empty_folder_and_nothing_is_created(command: str, tm
         (["start", "--once", "--until-empty"], "exclude each other"),
         (["status", "--root"], "--root needs a directory"),
         (["--root", "/nowhere/at/all", "status"], "no such directory"),
+        (["start", "--workers", "3"], "are set in worker.toml, under [worker]"),
         (["build", "--chek"], "worker build --help"),
+        (["build", "--chek=secret"], "unknown option --chek; did you mean --check?"),
+        (["build", "secret"], "takes no further argument"),
+        (["jobs", "shwo"], "did you mean show?"),
+        (["jobs", "secret"], "known are show, retry, cancel, purge, recover"),
+        (
+            ["jobs", "--status", "secret"],
+            "--status: must be one of queued, retry_wait, processing, completed, failed, ",
+        ),
+        (["jobs", "--status", "complete"], "did you mean completed?"),
+        (["jobs", "--limit", "secret"], "--limit: must be a whole number"),
+        (["jobs", "--limit"], "--limit: expected one argument"),
+        (["jobs", "show"], "required: ID"),
+        (["jobs", "purge", "--older-than", "secret"], "--older-than: must be a number with a unit, as 500ms"),
+        (["queues", "pasue", "default"], "must be one of pause, resume; did you mean pause?"),
+        (["enqueue", "hello", "name=secret"], "--data, as '{"),
+        (["enqueue", "hello", "--delay", "secret"], "--delay: must be a number"),
     ],
 )
 def test_what_is_off_is_a_usage_error_with_a_hint(
@@ -118,13 +137,26 @@ def test_what_is_off_is_a_usage_error_with_a_hint(
     assert "PLATFORM_WORKER_USAGE: worker-usage-invalid" in err
     assert hint in err
     assert "/nowhere" not in err
+    assert "secret" not in err
     assert (out != "") == ("--json" in argv)
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
-    assert f"worker {command}" in capsys.readouterr().out
+    usage, _, rest = capsys.readouterr().out.partition("\n\n")
+    assert usage.startswith(f"usage: worker {command} ")
+    assert "--root DIR" in usage
+    assert "--json" in usage
+    assert "example:" in rest
+    assert f"worker {command}" in rest or f"worker --root my-app {command}" in rest or "worker --root /srv/app" in rest
+
+
+def test_the_package_itself_is_the_command() -> None:
+    run = [sys.executable, "-m", "platform_worker", "--version"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith("worker ")
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

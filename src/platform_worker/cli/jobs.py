@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 
-from platform_worker import Queue
-from platform_worker.cli.job_arguments import Parser, duration, each, parser, say, say_json, table
+from platform_worker import Queue, WorkerUsageError
+from platform_worker.cli.job_arguments import Parser, duration, each, parser, say, say_json, table, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,9 +20,20 @@ _HEADS = ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "ENQUEUED", "ERROR")
 
 def run(root: str, args: list[str], json_output: bool) -> int:
     """Runs the command; 0, or a ``WorkerError``."""
-    action = args[0] if args and args[0] in _ACTIONS else ""
-    command = _ACTIONS.get(action, _list)
-    return command(root, args[1:] if action else args, json_output)
+    if not args or args[0].startswith("-"):
+        return _list(root, args, json_output)
+    if args[0] not in _ACTIONS:
+        raise _no_such(args[0])
+    return _ACTIONS[args[0]](root, args[1:], json_output)
+
+
+def _no_such(word: str) -> WorkerUsageError:
+    near = difflib.get_close_matches(word, _ACTIONS, 1)
+    rule = f"did you mean {near[0]}?" if near else f"known are {', '.join(_ACTIONS)}"
+    return WorkerUsageError(
+        "worker-usage-invalid",
+        hints=[f"jobs has no such action; {rule}", "`worker jobs` alone lists jobs, `worker jobs show ID` shows one"],
+    )
 
 
 def _list(root: str, args: list[str], json_output: bool) -> int:
@@ -33,7 +45,7 @@ def _list(root: str, args: list[str], json_output: bool) -> int:
     own.add_argument("--status", choices=_STATUSES)
     own.add_argument("--queue", metavar="NAME")
     own.add_argument("--task", metavar="NAME")
-    own.add_argument("--limit", type=int, default=100, metavar="N")
+    own.add_argument("--limit", type=whole, default=100, metavar="N")
     own.add_argument("--after", metavar="ID", help="the last id seen")
     options = own.parse_args(args)
     with Queue.open(root) as queue:

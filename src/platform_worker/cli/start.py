@@ -28,7 +28,11 @@ def run(root: str, args: list[str], json_output: bool) -> int:
         return EXIT_OK
     for word in args:
         if word not in _OPTIONS:
-            raise WorkerUsageError("worker-usage-invalid", hints=["start takes --build, --until-empty and --once only"])
+            hints = [
+                "start takes --build, --until-empty and --once only",
+                "workers, timeouts and the like are set in worker.toml, under [worker]",
+            ]
+            raise WorkerUsageError("worker-usage-invalid", hints=hints)
     if "--until-empty" in args and "--once" in args:
         raise WorkerUsageError("worker-usage-invalid", hints=["--until-empty and --once exclude each other"])
     try:
