@@ -49,14 +49,14 @@ def frame(root: Path, operation: str, **changes: Any) -> bytes:
 @contextmanager
 def session(root: Path, path: str = SOCKET) -> Iterator[socket.socket]:
     """An open session, whatever the length of its path."""
-    folder = os.open(root / os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    place = os.open(root / path, os.O_PATH)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(10)
-            connection.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+            connection.connect(f"/proc/self/fd/{place}")
             yield connection
     finally:
-        os.close(folder)
+        os.close(place)
 
 
 def hear(connection: socket.socket) -> bytes:

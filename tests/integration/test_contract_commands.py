@@ -135,7 +135,7 @@ def test_a_pool_that_is_not_running_is_said_with_its_own_code(application: Make)
     """A built application: asking it exits 3; its queue is open to everybody."""
     app = application().build()
     for word in ASKING:
-        refused(app, NOT_RUNNING, word)
+        assert refused(app, NOT_RUNNING, word)
     assert 0 == command(app.root, "enqueue", "nap").code
     assert refused(app, (2, "PLATFORM_WORKER_USAGE", "worker-task-unknown"), "enqueue", "napp")
     refused(app, (1, "PLATFORM_WORKER_QUEUE_FAILED", "worker-job-unknown"), "jobs", "show", "none")

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform_worker.protocol.control import (
+    HEALTH_KEYS,
     MAX_FRAME,
+    STATE_KEYS,
     Request,
     format_request,
     format_response,
@@ -20,6 +22,7 @@ from platform_worker.protocol.locator import MAX_BYTES, Locator, decode, encode
 
 CREDENTIAL = "0123456789abcdef" * 4
 GOOD: dict[str, object] = {"credential": CREDENTIAL, "operation": "status", "request_id": "a1", "version": 1}
+STATE = dict.fromkeys(STATE_KEYS, 1)
 LOCATOR = Locator(CREDENTIAL, "unix", "var/tmp/worker.sock", None, None, 10_000, 1_000)
 
 
@@ -92,15 +95,17 @@ def test_a_stop_is_answered_as_stopped() -> None:
     request = Request(CREDENTIAL, "stop", "x")
     answer = format_response("x", {"state": {"pid": 1}, "stopped": True})
     assert b'{"request_id":"x","result":{"state":{"pid":1}},"status":"stopped","version":1}\n' == answer
-    assert {"pid": 1} == parse_response(answer[:-1], request)
+    assert STATE == parse_response(format_response("x", {"state": STATE, "stopped": True})[:-1], request)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        format_response("y", {"state": {}}),
-        format_response("x", {"health": {}}),
-        format_response("x", {"state": {}, "stopped": True}),
+        format_response("y", {"state": STATE}),
+        format_response("x", {"health": dict.fromkeys(HEALTH_KEYS, 1)}),
+        format_response("x", {"state": STATE, "stopped": True}),
+        format_response("x", {"state": {}}),
+        format_response("x", {"state": {**STATE, "more": 1}}),
         b"{}\n",
         b"no",
     ],

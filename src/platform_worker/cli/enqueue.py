@@ -214,5 +214,6 @@ def _failure(failed: JobFailed, queue: Queue, id: str) -> str:
     job = queue.get(id)
     error = failed.error or {}
     text = ": ".join(word for word in (error.get("type"), error.get("message")) if word) or error.get("reason", "")
+    text = " ".join(text.split())  # a message of many lines is one here
     shown = text if len(text) <= _MESSAGE_MAX else text[:_MESSAGE_MAX] + "…"
     return f"{plain(shown)} ({error.get('reason')}, attempt {job.attempt} of {job.max_attempts})"

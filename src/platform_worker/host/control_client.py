@@ -28,9 +28,9 @@ def ask(root: str, operation: str) -> dict[str, Any]:
     endpoint cannot be talked to. Gives up after 1 s in all, a stop after the locator's stop budget.
     """
     began = time.monotonic()
+    if not fence_held(root):  # whatever else lies about, and whoever has the socket or the port by now
+        raise WorkerNotRunningError("worker-not-running")
     locator = _read_locator(root)
-    if locator is not None and locator.tcp_port is not None and not fence_held(root):
-        locator = None  # stale, and by now the port may be anybody's: nobody else is asked, or believed
     if locator is not None:
         budget = 1.0
         if operation == "stop":
@@ -84,12 +84,12 @@ def _converse(root: str, locator: Locator, operation: str, deadline: float) -> d
 def _connect(root: str, locator: Locator, deadline: float) -> _socket.socket:
     if locator.tcp_port is not None:
         return _connected(_socket.AF_INET, (locator.tcp_host, locator.tcp_port), deadline)
-    folder, name = os.path.split(locator.socket_path)
-    directory = os.open(os.path.join(root, folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # By a descriptor of the socket itself: its path may be longer than an address may be.
+    place = os.open(os.path.join(root, locator.socket_path), os.O_PATH | os.O_CLOEXEC)
     try:
-        return _connected(_socket.AF_UNIX, b"/proc/self/fd/%d/" % directory + os.fsencode(name), deadline)
+        return _connected(_socket.AF_UNIX, b"/proc/self/fd/%d" % place, deadline)
     finally:
-        os.close(directory)
+        os.close(place)
 
 
 def _connected(family: int, address: bytes | tuple[str | None, int], deadline: float) -> _socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import stat
@@ -11,6 +12,8 @@ from platform_worker.errors import WorkerAlreadyRunningError, WorkerError, Worke
 
 #: Of either listener.
 BACKLOG = 128
+#: The longest address of a unix socket on Linux, in bytes, without the zero at its end.
+_ADDRESS_MAX = 107
 #: Out of reach of 0, 1 and 2, whatever was closed at the start.
 _LOWEST = 10
 
@@ -69,11 +72,7 @@ class UnixListener:
         try:
             _clear(self._directory, self._name)
             bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            before = os.umask(0o177)
-            try:
-                bound.bind(address(self._directory, self._name))
-            finally:
-                os.umask(before)
+            self._bind(bound)
             bound.listen(BACKLOG)
             bound.setblocking(False)
         except WorkerError:
@@ -109,6 +108,23 @@ class UnixListener:
             self._socket.close()
             os.close(self._directory)
 
+    def _bind(self, bound: socket.socket) -> None:
+        """A name that is too long for an address gets the socket from a short one, made beside it."""
+        name = self._name
+        if len(address(self._directory, name)) > _ADDRESS_MAX:
+            name = "." + hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+            _clear(self._directory, name)
+        before = os.umask(0o177)
+        try:
+            bound.bind(address(self._directory, name))
+        finally:
+            os.umask(before)
+        if name != self._name:
+            try:
+                os.link(name, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            finally:
+                os.unlink(name, dir_fd=self._directory)
+
 
 def _clear(directory: int, name: str) -> None:
     """Removes a stale socket; the fence is ours, so a live one belongs to somebody else, and stays."""
@@ -120,13 +136,16 @@ def _clear(directory: int, name: str) -> None:
         raise unavailable("worker.socket_path: something that is no socket is at this place")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
+        place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
-            probe.connect(address(directory, name))
+            probe.connect(b"/proc/self/fd/%d" % place)
         except ConnectionRefusedError:
             os.unlink(name, dir_fd=directory)
             return
         except BlockingIOError:
             pass  # its backlog is full: somebody listens
+        finally:
+            os.close(place)
     raise WorkerAlreadyRunningError("worker-already-running")
 
 

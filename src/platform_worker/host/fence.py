@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 
 LOCK = "var/tmp/worker.lock"
 MEMBERS = "var/tmp/worker.members"
+#: How often, and how many seconds apart, members without a guardian are looked at: only then may it be another reader.
+_LOOKS = 20
+_PAUSE = 0.002
 
 
 def fence_held(root: str) -> bool:
@@ -17,7 +21,13 @@ def fence_held(root: str) -> bool:
 
     Each lock is held only for the instant between two system calls; a guardian that meets it tries again.
     """
-    return not (_free(os.path.join(root, LOCK), fcntl.LOCK_SH) and _free(os.path.join(root, MEMBERS), fcntl.LOCK_EX))
+    if not _free(os.path.join(root, LOCK), fcntl.LOCK_SH):
+        return True
+    for _ in range(_LOOKS):
+        if _free(os.path.join(root, MEMBERS), fcntl.LOCK_EX):
+            return False
+        time.sleep(_PAUSE)  # another who looks, in the same instant? Its look is over by now
+    return True
 
 
 def lock_holder(root: str) -> tuple[bool, int | None]:
