@@ -33,3 +33,10 @@ def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_out
     from platform_worker.wiring_start import run_start as run
 
     return run(root, build=build, until_empty=until_empty, once=once, json_output=json_output)
+
+
+def examine(root: str, *, fix: bool) -> dict[str, Any]:
+    """What ``doctor`` finds; see ``wiring_doctor``."""
+    from platform_worker.wiring_doctor import examine as look
+
+    return look(root, fix=fix)

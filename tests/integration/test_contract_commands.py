@@ -123,7 +123,7 @@ def test_in_an_empty_folder_nothing_runs_and_nothing_is_made(application: Make) 
     for name in ("worker.toml", "tasks.py"):
         (app.root / name).unlink()
     for word in ASKING:
-        assert assert refused(app, NOT_RUNNING, word)
+        assert refused(app, NOT_RUNNING, word)
     for arguments in (["build"], ["build", "--check"], ["start"]):
         assert refused(app, NO_CONFIG, *arguments)
     for arguments in (["enqueue", "nap"], ["jobs"], ["jobs", "show", "x"], ["queues"]):

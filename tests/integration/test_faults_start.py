@@ -15,6 +15,7 @@ import pytest
 from harness import Application, Pool, alive, eventually, scaled
 from harness.faults import identities, left, stop_clean
 from harness.processes import MARK, read
+from harness.variants import listens
 
 Make = Callable[..., Application]
 
@@ -97,7 +98,7 @@ STEPS: dict[str, Callable[[Application, Pool], object]] = {
     "lock": exists("worker.lock"),
     "claim": lambda app, pool: generation(app) > 0,
     "child": lambda app, pool: pool.children(),
-    "socket": exists("worker.sock"),
+    "socket": lambda app, pool: listens(app.root),
     "locator": exists("worker.lifecycle.json"),
     "state": exists("worker.state.json"),
     "ready": lambda app, pool: pool.out.read_bytes(),

@@ -116,7 +116,7 @@ def test_an_answer_to_another_question_is_none(answer: bytes) -> None:
 
 def test_a_locator_survives_the_file() -> None:
     assert LOCATOR == decode(encode(LOCATOR))
-    tcp = Locator(CREDENTIAL, "tcp", None, "127.0.0.1", 9327, 1, 1)
+    tcp = Locator(CREDENTIAL, "tcp", "var/tmp/worker.sock", "127.0.0.1", 9327, 1, 1)
     assert tcp == decode(encode(tcp))
 
 
@@ -143,6 +143,26 @@ def test_a_locator_survives_the_file() -> None:
 )
 def test_a_locator_off_the_schema_is_none(changes: dict[str, object]) -> None:
     assert decode(json.dumps({**json.loads(encode(LOCATOR)), **changes}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"socket_path": None},
+        {"tcp_host": "localhost"},
+        {"tcp_host": "0.0.0.0"},
+        {"tcp_host": None},
+        {"tcp_port": None},
+        {"tcp_port": 0},
+        {"tcp_port": 65536},
+        {"tcp_port": True},
+        {"tcp_port": "9327"},
+        {"control_transport": "unix"},
+    ],
+)
+def test_a_tcp_locator_off_the_schema_is_none(changes: dict[str, object]) -> None:
+    tcp = Locator(CREDENTIAL, "tcp", "var/tmp/worker.sock", "127.0.0.1", 9327, 1, 1)
+    assert decode(json.dumps({**json.loads(encode(tcp)), **changes}).encode()) is None
 
 
 def test_an_oversized_locator_is_none() -> None:

@@ -19,6 +19,7 @@ COMMANDS = {
     "status": "ask the live supervisor for its state",
     "health": "ask the live supervisor whether it can take work",
     "stop": "stop the pool and wait until it is gone",
+    "doctor": "say what is wrong or risky here, and what to do about it",
     "enqueue": "put jobs on the queue",
     "jobs": "list, show, retry, cancel, purge jobs",
     "queues": "list, pause, resume queues",

@@ -30,6 +30,23 @@ def fence_held(root: str) -> bool:
     return True
 
 
+def lock_holder(root: str) -> tuple[bool, int | None]:
+    """Whether a guardian holds ``worker.lock``, in doubt true, and the last worker generation's number, if readable.
+
+    A number that is read after that is no greater than that of a generation that lives. A file that is not there may
+    have been deleted under a running pool: that is in doubt.
+    """
+    path = os.path.join(root, LOCK)
+    held = not os.path.lexists(path) or not _free(path, fcntl.LOCK_SH)
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read(64)
+    except OSError:
+        return held, None
+    digits = text[:-1]
+    return held, int(digits) if text.endswith(b"\n") and digits.isdigit() else None
+
+
 def open_members(root: str) -> int:
     """Opens, and at the very first start creates, the members file; the caller owns the descriptor.
 

@@ -10,6 +10,8 @@ from platform_worker.protocol.ownership import MAX_LIFELINE_LINE
 
 #: The mark that a child's processes inherit; no secret.
 CHILD_MARK = "PLATFORM_WORKER_CHILD"
+#: Whose mark it is: ``host/fence_key`` of the root.
+FENCE_MARK = "PLATFORM_WORKER_FENCE"
 #: Belong to the process that the service manager started, and to it alone.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 #: Words to a child that does not read: a boot line and a handful of words fit many times.
@@ -29,8 +31,9 @@ def lifeline_pair() -> tuple[LineStream, int]:
     return LineStream(ours.detach(), MAX_LIFELINE_LINE, _MAX_UNREAD), theirs.detach()
 
 
-def child_environment(mark: str) -> dict[str, str]:
-    """The guardian's environment with the child's mark."""
+def child_environment(mark: str, fence: str) -> dict[str, str]:
+    """The guardian's environment with the child's two marks."""
     environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
     environment[CHILD_MARK] = mark
+    environment[FENCE_MARK] = fence
     return environment
