@@ -176,7 +176,7 @@ def replaced(app: Application) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["missing", "symlink", "fifo", "folder", "mode 0644", "mode 0400", "empty", "oversized", "socket", "text", "tcp"],
+    ["missing", "symlink", "fifo", "folder", "mode 0644", "mode 0400", "empty", "oversized", "socket", "text", "tcp", "surrogate"],
 )
 def test_a_locator_that_is_refused(running: Application, kind: str) -> None:
     """The pool lives, so it is 5, at once, without the file being read past its bound."""
@@ -196,6 +196,7 @@ def test_a_locator_that_is_refused(running: Application, kind: str) -> None:
                 "empty": b"",
                 "oversized": whole[:-1] + b" " * 4096 + b"\n",
                 "text": b"not JSON\n",
+                "surrogate": whole.replace(b"worker.sock", b"\\ud800"),
                 "tcp": json.dumps(
                     {**json.loads(whole), "control_transport": "tcp", "tcp_host": "10.0.0.1", "tcp_port": 1}
                 ).encode(),

@@ -37,7 +37,7 @@ def ask(root: str, operation: str) -> dict[str, Any]:
             budget = (locator.stop_timeout_ms + 2 * locator.force_kill_timeout_ms) / 1000 + 2
         try:
             answer = _converse(root, locator, operation, began + budget)
-        except OSError:
+        except (OSError, ValueError):  # a path that no file can have is a ValueError
             answer = None
         if answer is not None:
             return answer
