@@ -176,7 +176,20 @@ def replaced(app: Application) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["missing", "symlink", "fifo", "folder", "mode 0644", "mode 0400", "empty", "oversized", "socket", "text", "tcp", "surrogate"],
+    [
+        "missing",
+        "symlink",
+        "fifo",
+        "folder",
+        "mode 0644",
+        "mode 0400",
+        "empty",
+        "oversized",
+        "socket",
+        "text",
+        "tcp",
+        "surrogate",
+    ],
 )
 def test_a_locator_that_is_refused(running: Application, kind: str) -> None:
     """The pool lives, so it is 5, at once, without the file being read past its bound."""
