@@ -18,6 +18,7 @@ from platform_worker.errors import (
 )
 from platform_worker.host.fence import fence_held, open_members
 from platform_worker.host.guardian_process import start_guardian
+from platform_worker.host.notify import NotifySocket, take_service
 from platform_worker.host.supervisor_process import GuardianHandle, SignalStops, keep_standard_descriptors
 from platform_worker.pool.machine import Policy, PoolMachine
 
@@ -25,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from platform_worker.artifacts.generation import Generation
     from platform_worker.host.logs import StderrLog
+    from platform_worker.host.notify import Service
     from platform_worker.pool.effects import StartChild
     from platform_worker.supervisor.control import ControlSessions
     from platform_worker.supervisor.loop import SupervisorLoop
@@ -42,6 +44,7 @@ class _Clock:
 def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_output: bool) -> int:
     """From nothing to nothing; in between a pool. Returns 0 or raises ``WorkerError``."""
     root = os.path.realpath(root)
+    service = take_service(os.environ, os.getpid())  # before anything is started that would inherit it
     keep_standard_descriptors()
     signals = SignalStops()
     try:
@@ -52,7 +55,7 @@ def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_out
             raise WorkerStartError(
                 "worker-control-unavailable", hints=["worker.control.transport: use unix or auto here"]
             )
-        return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
+        return _Start(root, generation, settings, signals, service, until_empty or once, once, json_output).run()
     finally:
         signals.end()
 
@@ -120,11 +123,13 @@ class _Start:
         generation: Generation,
         settings: WorkerSettings,
         signals: SignalStops,
+        service: Service,
         until_empty: bool,
         once: bool,
         json_output: bool,
     ) -> None:
         self.root, self.generation, self.settings, self.signals = root, generation, settings, signals
+        self.service = service
         self.json_output = json_output
         self.until_empty = until_empty
         self.workers = 1 if once else settings.workers
@@ -200,6 +205,8 @@ class _Start:
             boot=self._boot,
             while_booting=lambda: self._while_booting(log),
             log_exceptions=app_settings(self.generation.config, os.environ).log_exceptions,
+            notify=NotifySocket(self.service.socket) if self.service.socket is not None else None,
+            watchdog=self.service.watchdog,
         )
         claim = Claim(
             root=self.root,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from platform_worker.errors import WorkerError
 from platform_worker.pool import effects as fx
 from platform_worker.pool import events as ev
+from platform_worker.pool.notices import Notices
 from platform_worker.pool.states import PoolStatus, StopMode
 from platform_worker.ports_processes import StreamGarbled
 from platform_worker.protocol import ownership as own
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from platform_worker.pool.machine import PoolMachine
     from platform_worker.ports import Log, Telemetry
     from platform_worker.ports_processes import Clock, Stream, Waiter
-    from platform_worker.ports_supervisor import Guardian, Records
+    from platform_worker.ports_supervisor import Guardian, Notify, Records
 
 #: How long answers may take to be fetched at the very end, in seconds.
 _LAST_WORDS = 0.5
@@ -59,6 +60,9 @@ class Ports(Value):
     while_booting: Callable[[], None]
     #: Whether the application's own stacks may be logged.
     log_exceptions: bool
+    #: The service manager, and within how many seconds it expects a sign of life.
+    notify: Notify | None = None
+    watchdog: float | None = None
 
 
 class SupervisorLoop:
@@ -76,6 +80,7 @@ class SupervisorLoop:
         self._channel_open = True
         self._ended: Ended | None = None
         self._began = ports.clock.now()
+        self._notices = Notices(int(str(constants["pid"])), ports.watchdog)
         self._files = False
         #: What children write at a job's hard deadline, until they are gone.
         self._stacks: dict[tuple[int, int], list[str]] = {}
@@ -84,7 +89,9 @@ class SupervisorLoop:
         """From the claim to the end; nothing of the pool is left when it returns."""
         self._pool.begin(self._ports.clock.now())
         while self._ended is None:
+            self._tell_manager()
             self._turn()
+        self._tell_manager()
         self._say_stopped()
         return self._ended
 
@@ -118,6 +125,8 @@ class SupervisorLoop:
         for fd, read, write in interest:
             ports.waiter.watch(fd, read, write)
         due = [self._pool.next_deadline(), control.next_deadline() if control is not None else None]
+        if ports.notify is not None:
+            due.append(self._notices.next_deadline(self._pool.outlook))
         at = min((moment for moment in due if moment is not None), default=None)
         ready = ports.waiter.wait(None if at is None else max(0.0, at - ports.clock.now()))
         for fd, _, _ in interest:
@@ -135,6 +144,15 @@ class SupervisorLoop:
         if control is not None:
             control.expire(ports.clock.now())
         self._carry_out(self._pool.advance(ports.clock.now()))
+
+    def _tell_manager(self) -> None:
+        """What the service manager does not know yet. The loop's own turns are the signs of life."""
+        ports, outlook = self._ports, self._pool.outlook
+        while ports.notify is not None and (text := self._notices.due(outlook, ports.clock.now())) is not None:
+            if ports.notify.send(text):
+                self._notices.told(ports.clock.now())
+            else:
+                self._notices.missed(ports.clock.now())
 
     def _channel_ready(self, readable: bool, writable: bool) -> None:
         if not self._channel_open:
