@@ -7,7 +7,7 @@ import sys
 import time
 
 from platform_worker.artifacts.boot import has_current, load_current
-from platform_worker.config import WorkerSettings, app_settings, worker_settings
+from platform_worker.config import WorkerSettings, app_settings, listen_address, worker_settings
 from platform_worker.errors import (
     EXIT_OK,
     WorkerAlreadyRunningError,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from platform_worker.pool.effects import StartChild
     from platform_worker.supervisor.control import ControlSessions
     from platform_worker.supervisor.loop import SupervisorLoop
+    from platform_worker.supervisor.probe import ProbeSessions
 
 #: How long the guardian waits for ``worker.lock``: for a dying guardian, and past a reader's momentary look.
 _LOCK_WAIT_MS = 1200
@@ -200,6 +201,7 @@ class _Start:
             telemetry=telemetry,  # type: ignore[arg-type]  # found, not made, by host.telemetry
             take_signals=self.signals.take,
             open_control=self._open_control,
+            open_probe=self._open_probe,
             leave_fence=self._leave_fence,
             announce=self._announce,
             boot=self._boot,
@@ -269,6 +271,15 @@ class _Start:
             listener.remove()
             raise
         return ControlSessions(listener, credential, _compare_digest, loop.asked, loop.health, loop.request_stop)
+
+    def _open_probe(self, loop: SupervisorLoop) -> ProbeSessions | None:
+        address = listen_address(self.settings.probe_listen)
+        if address is None:
+            return None
+        from platform_worker.host.probe_socket import ProbeListener
+        from platform_worker.supervisor.probe import ProbeSessions
+
+        return ProbeSessions(ProbeListener(*address), lambda: str(loop.health()["reason"]))
 
     def _leave_fence(self) -> None:
         if self.members >= 0:

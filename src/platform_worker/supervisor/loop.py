@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from platform_worker.ports import Log, Telemetry
     from platform_worker.ports_processes import Clock, Stream, Waiter
     from platform_worker.ports_supervisor import Guardian, Notify, Records
+    from platform_worker.supervisor.probe import ProbeSessions
+    from platform_worker.supervisor.sessions import Sessions
 
 #: How long answers may take to be fetched at the very end, in seconds.
 _LAST_WORDS = 0.5
@@ -52,6 +54,8 @@ class Ports(Value):
     take_signals: Callable[[], list[StopMode]]
     #: Opens the control channel, under the claimed fence. Raises ``WorkerError``.
     open_control: Callable[[SupervisorLoop], ControlSessions]
+    #: Opens the HTTP probe, where one is wanted. Raises ``WorkerError``.
+    open_probe: Callable[[SupervisorLoop], ProbeSessions | None]
     #: Lets go of the supervisor's own share of the fence.
     leave_fence: Callable[[], None]
     announce: Callable[[dict[str, object]], None]
@@ -77,6 +81,7 @@ class SupervisorLoop:
         self._credential = credential
         self._constants = constants
         self._control: ControlSessions | None = None
+        self._probe: ProbeSessions | None = None
         self._channel_open = True
         self._ended: Ended | None = None
         self._began = ports.clock.now()
@@ -119,12 +124,13 @@ class SupervisorLoop:
 
     def _turn(self) -> None:
         ports = self._ports
-        channel, control = ports.channel, self._control
+        channel = ports.channel
+        served: list[Sessions] = [one for one in (self._control, self._probe) if one is not None]
         ports.waiter.watch(channel.fd, self._channel_open, self._channel_open and channel.pending > 0)
-        interest = control.interest() if control is not None else []
+        interest = [wanted for one in served for wanted in one.interest()]
         for fd, read, write in interest:
             ports.waiter.watch(fd, read, write)
-        due = [self._pool.next_deadline(), control.next_deadline() if control is not None else None]
+        due = [self._pool.next_deadline(), *(one.next_deadline() for one in served)]
         if ports.notify is not None:
             due.append(self._notices.next_deadline(self._pool.outlook))
         at = min((moment for moment in due if moment is not None), default=None)
@@ -136,13 +142,14 @@ class SupervisorLoop:
         for fd, readable, writable in ready:
             if fd == channel.fd:
                 self._channel_ready(readable, writable)
-            elif control is not None:
-                control.ready(fd, ports.clock.now())
+            else:
+                for one in served:
+                    one.ready(fd, ports.clock.now())
         ports.guardian.reap_strangers()
         if ports.guardian.ended() and self._channel_open:
             self._channel_ready(True, False)
-        if control is not None:
-            control.expire(ports.clock.now())
+        for one in served:
+            one.expire(ports.clock.now())
         self._carry_out(self._pool.advance(ports.clock.now()))
 
     def _tell_manager(self) -> None:
@@ -224,6 +231,7 @@ class SupervisorLoop:
         try:
             self._files = True
             self._control = self._ports.open_control(self)
+            self._probe = self._ports.open_probe(self)
         except WorkerError as error:
             self._happen(ev.SetupFailed(error.reason, error.hints))
         self._write_state()
@@ -297,6 +305,10 @@ class SupervisorLoop:
         self._files = False
         if self._control is not None:
             self._control.close_listener()
+        if self._probe is not None:  # its port must be free before the fence is
+            self._probe.close_listener()
+            self._probe.close_all()
+            self._probe = None
         if not self._ports.records.remove():
             self._ports.log.event("error", "worker.process.stop", cause="files-not-removed")
 
