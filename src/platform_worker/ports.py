@@ -25,6 +25,7 @@ EVENTS = frozenset(
         "worker.process.start",
         "worker.process.stop",
         "worker.process.status",
+        "worker.process.containment",
         "worker.child.ready",
         "worker.child.exit",
         "worker.child.recycle",

@@ -66,6 +66,16 @@ class Driver(Protocol):
         """Ends the child and its process group without appeal; no error if it is gone."""
 
 
+class Group(Protocol):
+    """Every process of one worker generation but its guardian, as the kernel keeps them together (a cgroup)."""
+
+    def join(self, pid: int) -> None:
+        """Puts a child in, 0 being the caller; never fails."""
+
+    def clear(self) -> bool:
+        """Kills whoever is in it; true once nobody is. Does not wait."""
+
+
 class Stranger(Value):
     """A process that became the guardian's when its parent died. ``mark``: its ``PLATFORM_WORKER_CHILD``, if any."""
 

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from platform_worker.ports import Log, Telemetry
 
 
-def run_child() -> None:
-    """Lives the life of a child on the lifeline that is descriptor 0. Ends the process."""
+def run_child(*, arm: bool = False) -> None:
+    """Lives the life of a child on the lifeline that is descriptor 0. Ends the process.
+
+    ``arm``: nobody has armed the parent-death signal for it. A guardian that died before this leaves an ended lifeline,
+    which the watcher sees as its first thing, so there is no moment in which its death goes unnoticed.
+    """
+    if arm:
+        _arm()
     guard = Guard()
     process = ChildProcess(guard.strike)
     orders = Orders(process, process.wake, guard)
@@ -45,6 +51,13 @@ def run_child() -> None:
         process.say(format_failed("worker-lifecycle-failed"))
         code = 1
     process.end(code)
+
+
+def _arm() -> None:
+    from platform_worker.host import prctl
+
+    if prctl.load():
+        prctl.set_parent_death_signal(9)
 
 
 def _find_telemetry() -> Telemetry:

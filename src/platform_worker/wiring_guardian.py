@@ -7,7 +7,7 @@ import os
 import time
 
 from platform_worker.guardian.loop import GuardianLoop, Machine
-from platform_worker.host import prctl
+from platform_worker.host import cgroup, prctl
 from platform_worker.host.locks import FlockFence
 from platform_worker.host.processes import KernelFamily
 from platform_worker.host.streams import LineStream
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from platform_worker.ports_processes import Driver
+    from platform_worker.ports_processes import Driver, Group
     from platform_worker.protocol.ownership import Claim
 
 #: What the child's program is unless the claim says otherwise.
@@ -41,16 +41,16 @@ def run_guardian(ownership_fd: int, members_fd: int) -> NoReturn:
     os.set_inheritable(members_fd, False)
     credential = _read_credential()
 
-    def driver(claim: Claim) -> Driver:
+    def driver(claim: Claim, group: Group | None) -> Driver:
         command = [claim.python if word == "@python" else word for word in claim.command or CHILD_PROGRAM]
         prctl.become_subreaper()
         if claim.driver == "spawn":
             from platform_worker.host.driver_spawn import SpawnDriver
 
-            return SpawnDriver(command, claim.root, members_fd)
+            return SpawnDriver(command, claim.root, members_fd, group)
         from platform_worker.host.driver_fork import ForkDriver
 
-        return ForkDriver(command, claim.root, members_fd)
+        return ForkDriver(command, claim.root, members_fd, group)
 
     def boot_line(boot: object) -> bytes:
         fields = {**boot, "members_fd": members_fd} if isinstance(boot, dict) else {}
@@ -61,7 +61,8 @@ def run_guardian(ownership_fd: int, members_fd: int) -> NoReturn:
         waiter=PollWaiter(),
         family=KernelFamily(),
         clock=_MonotonicClock(),
-        fence=lambda root: FlockFence(root, members_fd),
+        fence=lambda root: FlockFence(root, members_fd, lambda: cgroup.clear_all(root)),
+        group=cgroup.create,
         driver=driver,
         boot_line=boot_line,
     )

@@ -16,6 +16,7 @@ from platform_worker.errors import (
     WorkerStartError,
     runtime_error,
 )
+from platform_worker.host import cgroup, choices
 from platform_worker.host.fence import fence_held, open_members
 from platform_worker.host.guardian_process import start_guardian
 from platform_worker.host.notify import NotifySocket, take_service
@@ -52,10 +53,6 @@ def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_out
         _refuse_a_second(root)
         generation = _select(root, build, signals)
         settings = worker_settings(generation.config, os.environ)
-        if settings.control_transport == "tcp":
-            raise WorkerStartError(
-                "worker-control-unavailable", hints=["worker.control.transport: use unix or auto here"]
-            )
         return _Start(root, generation, settings, signals, service, until_empty or once, once, json_output).run()
     finally:
         signals.end()
@@ -135,7 +132,8 @@ class _Start:
         self.until_empty = until_empty
         self.workers = 1 if once else settings.workers
         self.once = once
-        self.driver = "fork" if settings.driver == "auto" else settings.driver
+        self.driver = choices.driver(settings.driver)
+        self.endpoint = choices.Endpoint(settings)
         self.pool_id = ""
         self.members = -1
         self.announced = False
@@ -195,7 +193,7 @@ class _Start:
             clock=_Clock(),
             waiter=PollWaiter(),
             channel=LineStream(channel, MAX_LINE, 16 * 1024 * 1024),
-            guardian=GuardianHandle(pid),
+            guardian=GuardianHandle(pid, lambda generation: cgroup.clear_one(self.root, generation)),
             records=self.records,
             log=log,
             telemetry=telemetry,  # type: ignore[arg-type]  # found, not made, by host.telemetry
@@ -205,7 +203,7 @@ class _Start:
             leave_fence=self._leave_fence,
             announce=self._announce,
             boot=self._boot,
-            while_booting=lambda: self._while_booting(log),
+            while_booting=lambda: self._while_booting(log, pool.generation),
             log_exceptions=app_settings(self.generation.config, os.environ).log_exceptions,
             notify=NotifySocket(self.service.socket) if self.service.socket is not None else None,
             watchdog=self.service.watchdog,
@@ -233,35 +231,27 @@ class _Start:
             "driver_requested": s.driver,
             "driver": self.driver,
             "control_transport_requested": s.control_transport,
-            "control_transport": "unix",
-            "endpoint_hash": sha256_hex(f"unix:{s.socket_path}".encode()),
+            "control_transport": self.endpoint.transport,
+            "endpoint_hash": sha256_hex(self.endpoint.name.encode()),
         }
 
     def _open_control(self, loop: SupervisorLoop) -> ControlSessions:
-        """Under the claimed fence: stale files away, socket, then the locator that leads to it."""
+        """Under the claimed fence: stale files away, listener, then the locator that leads to it."""
         from _operator import _compare_digest  # hmac's own, without its imports
 
-        from platform_worker.host.control_socket import UnixListener
         from platform_worker.protocol.locator import Locator, encode
         from platform_worker.supervisor.control import ControlSessions
 
         s = self.settings
         self.records.prepare()
-        folder = os.path.dirname(os.path.join(self.root, s.socket_path))
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise WorkerStartError(
-                "worker-control-unavailable", hints=["worker.socket_path: no such folder"]
-            ) from error
-        listener = UnixListener(self.root, s.socket_path)
+        listener = self.endpoint.listen(self.root)
         credential = os.urandom(32).hex()
         locator = Locator(
             control_credential=credential,
-            control_transport="unix",
+            control_transport=self.endpoint.transport,
             socket_path=s.socket_path,
-            tcp_host=None,
-            tcp_port=None,
+            tcp_host=self.endpoint.tcp_host,
+            tcp_port=self.endpoint.tcp_port,
             stop_timeout_ms=s.stop_timeout_ms,
             force_kill_timeout_ms=s.force_kill_timeout_ms,
         )
@@ -321,9 +311,14 @@ class _Start:
         except OSError:
             return  # nobody reads: no reason to stop working
 
-    def _while_booting(self, log: StderrLog) -> None:
+    def _while_booting(self, log: StderrLog, generation: int | None) -> None:
         """The children take longer to boot than this takes."""
+        from platform_worker.host.containment import mechanisms
+
         log.warm()
+        found = mechanisms(self.root, generation)
+        here, missing = ([name for name, there in found.items() if there is wanted] for wanted in (True, False))
+        log.event("info", "worker.process.containment", mechanisms=here, missing=missing)
         self._warn_of_changes(log)
 
     def _warn_of_changes(self, log: StderrLog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 from harness.ledger import Ledger
 from harness.pool import Pool
 from harness.processes import eventually
+from harness.variants import chosen
 from platform_worker import Queue
 
 WORKER = str(Path(sys.executable).with_name("worker"))
@@ -23,10 +25,14 @@ KEPT = {"worker.lock", "worker.members", "worker.pool"}
 _TASKS = Path(__file__).with_name("tasks.py")
 _BUILT: dict[str, Path] = {}
 _CACHE = tempfile.TemporaryDirectory(prefix="platform-worker-built-")
+atexit.register(_CACHE.cleanup)
 
 
 class Application:
-    """``worker.toml`` and ``tasks.py``; ``settings`` are tables by name, e.g. ``worker={"workers": 1}``."""
+    """``worker.toml`` and ``tasks.py``; ``settings`` are tables by name, e.g. ``worker={"workers": 1}``.
+
+    A table in a table goes by its whole name: ``**{"worker.control": {"transport": "tcp"}}``.
+    """
 
     def __init__(self, root: Path, tasks: str | None = None, **settings: dict[str, object]) -> None:
         self.root = root
@@ -38,15 +44,17 @@ class Application:
         self.pools: list[Pool] = []
 
     def configure(self, **settings: dict[str, object]) -> None:
-        """Writes ``worker.toml`` anew."""
+        """Writes ``worker.toml`` anew; where no driver or transport is given, those of this run: see ``variants``."""
         tables: dict[str, dict[str, object]] = {
             "app": {"handlers": ["tasks"]},
             "worker": {"workers": 2},
             "queue": {"backoff_ms": 50},
             "sqlite": {"synchronous": "normal"},
         }
-        for name, table in settings.items():
+        for name, table in [*chosen(self.root.name).items(), *settings.items()]:
             tables.setdefault(name, {}).update(table)
+        if "sqlite" not in tables["app"].get("modules", ["sqlite"]):
+            del tables["sqlite"]
         lines = []
         for name, table in tables.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]

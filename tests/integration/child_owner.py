@@ -12,9 +12,12 @@ import sys
 import time
 from pathlib import Path
 
+from harness.variants import DRIVER
 from platform_worker.artifacts.generation import compile_generation
 
 RUN = "from platform_worker.wiring_child import run_child; run_child()"
+#: What the driver of this run executes.
+COMMAND = ("-m", "platform_worker.child") if DRIVER == "spawn" else ("-P", "-c", RUN)
 
 #: Takes the numbers from the file ``todo`` and runs the handler ``work``; writes what it settles to ``ledger``.
 FILE_SOURCE = "child_parts:FileSource"
@@ -55,7 +58,7 @@ def publish(root, *, handlers=(), source=FILE_SOURCE, task_type="queue", plugins
 class Child:
     """One child, in a session of its own, and our end of its lifeline."""
 
-    def __init__(self, root, *, command=("-P", "-c", RUN), python=sys.executable, env=None, stderr=None, **boot):
+    def __init__(self, root, *, command=COMMAND, python=sys.executable, env=None, stderr=None, **boot):
         ours, theirs = socket.socketpair()
         self.stderr_path = Path(root, "stderr.txt")
         with self.stderr_path.open("ab") as file:

@@ -38,6 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "supervisor": {"ports", "config", "tasks", "pool", "protocol", "artifacts", "errors", "value"},
     "guardian": {"ports", "config", "tasks", "pool", "protocol", "artifacts", "errors", "value"},
     "child": {"ports", "config", "tasks", "pool", "protocol", "artifacts", "errors", "value"},
+    "doctor": {"errors", "value"},
     "cli": {"wiring", "errors", "value"},
     "testing": {"tasks", "jobs", "ports", "errors", "value"},
 }
@@ -49,7 +50,7 @@ EXCEPTIONS: dict[str, tuple[set[str], str]] = {
 }
 
 #: Folders and modules that decide: they never wait, read a clock, or touch the machine.
-PURE = ("pool", "protocol", "jobs.model", "jobs.policies", "artifacts.canonical", "errors", "value")
+PURE = ("pool", "protocol", "doctor", "jobs.model", "jobs.policies", "artifacts.canonical", "errors", "value")
 IMPURE_MODULES = {
     "time", "datetime", "os", "io", "socket", "select", "selectors", "signal", "subprocess", "threading",
     "multiprocessing", "asyncio", "fcntl", "ctypes", "tempfile", "shutil", "pathlib", "sqlite3", "random", "secrets",

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platform_worker.protocol.control import (
+    HEALTH_KEYS,
     MAX_FRAME,
+    STATE_KEYS,
     Request,
     format_request,
     format_response,
@@ -20,6 +22,7 @@ from platform_worker.protocol.locator import MAX_BYTES, Locator, decode, encode
 
 CREDENTIAL = "0123456789abcdef" * 4
 GOOD: dict[str, object] = {"credential": CREDENTIAL, "operation": "status", "request_id": "a1", "version": 1}
+STATE = dict.fromkeys(STATE_KEYS, 1)
 LOCATOR = Locator(CREDENTIAL, "unix", "var/tmp/worker.sock", None, None, 10_000, 1_000)
 
 
@@ -92,15 +95,17 @@ def test_a_stop_is_answered_as_stopped() -> None:
     request = Request(CREDENTIAL, "stop", "x")
     answer = format_response("x", {"state": {"pid": 1}, "stopped": True})
     assert b'{"request_id":"x","result":{"state":{"pid":1}},"status":"stopped","version":1}\n' == answer
-    assert {"pid": 1} == parse_response(answer[:-1], request)
+    assert STATE == parse_response(format_response("x", {"state": STATE, "stopped": True})[:-1], request)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        format_response("y", {"state": {}}),
-        format_response("x", {"health": {}}),
-        format_response("x", {"state": {}, "stopped": True}),
+        format_response("y", {"state": STATE}),
+        format_response("x", {"health": dict.fromkeys(HEALTH_KEYS, 1)}),
+        format_response("x", {"state": STATE, "stopped": True}),
+        format_response("x", {"state": {}}),
+        format_response("x", {"state": {**STATE, "more": 1}}),
         b"{}\n",
         b"no",
     ],
@@ -111,7 +116,7 @@ def test_an_answer_to_another_question_is_none(answer: bytes) -> None:
 
 def test_a_locator_survives_the_file() -> None:
     assert LOCATOR == decode(encode(LOCATOR))
-    tcp = Locator(CREDENTIAL, "tcp", None, "127.0.0.1", 9327, 1, 1)
+    tcp = Locator(CREDENTIAL, "tcp", "var/tmp/worker.sock", "127.0.0.1", 9327, 1, 1)
     assert tcp == decode(encode(tcp))
 
 
@@ -138,6 +143,26 @@ def test_a_locator_survives_the_file() -> None:
 )
 def test_a_locator_off_the_schema_is_none(changes: dict[str, object]) -> None:
     assert decode(json.dumps({**json.loads(encode(LOCATOR)), **changes}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"socket_path": None},
+        {"tcp_host": "localhost"},
+        {"tcp_host": "0.0.0.0"},
+        {"tcp_host": None},
+        {"tcp_port": None},
+        {"tcp_port": 0},
+        {"tcp_port": 65536},
+        {"tcp_port": True},
+        {"tcp_port": "9327"},
+        {"control_transport": "unix"},
+    ],
+)
+def test_a_tcp_locator_off_the_schema_is_none(changes: dict[str, object]) -> None:
+    tcp = Locator(CREDENTIAL, "tcp", "var/tmp/worker.sock", "127.0.0.1", 9327, 1, 1)
+    assert decode(json.dumps({**json.loads(encode(tcp)), **changes}).encode()) is None
 
 
 def test_an_oversized_locator_is_none() -> None:

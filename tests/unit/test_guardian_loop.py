@@ -67,8 +67,18 @@ class World:
         self.strays = []
         self.refuse = False
         self.locked_tries = 0
+        self.group = None
         self.loop = GuardianLoop(
-            Machine(self.channel, self, self, self, lambda root: self, lambda claim: self, lambda boot: b"boot {}\n")
+            Machine(
+                self.channel,
+                self,
+                self,
+                self,
+                lambda root: self,
+                lambda root, number: self.group,
+                lambda claim, group: self,
+                lambda boot: b"boot {}\n",
+            )
         )
 
     # Waiter
@@ -305,6 +315,28 @@ def test_a_child_that_says_no_lines():
 
     world = run(say(CLAIM), say(Start(0, 1, {})), garble, say(Release()))
     assert Exited(0, 1, None, 9) in world.events()
+
+
+class FakeGroup:
+    """Empty when it was told to end so often."""
+
+    def __init__(self, world, times):
+        self.world, self.times = world, times
+
+    def clear(self):
+        self.times -= 1
+        self.world.log.append("clear")
+        return self.times <= 0
+
+
+@pytest.mark.parametrize("last", [say(Release()), hang_up])
+def test_the_fence_waits_for_the_generations_group(last):
+    """Whoever the kernel still counts in it lives: it is told again until nobody is, whoever ends the generation."""
+    world = World(say(CLAIM), say(Start(0, 1, {})), end(100, 0), last)
+    world.group = FakeGroup(world, 3)
+    world.loop.run(CREDENTIAL)
+    assert ["clear", "clear", "clear", "let go"] == world.log[-4:]
+    assert 3 == world.log.count("clear")
 
 
 def test_exited_waits_for_the_leftovers():

@@ -272,3 +272,27 @@ def test_a_handler_that_no_job_can_call_is_named_with_its_rule():
         with pytest.raises(UnfitHandler) as refused:
             HandlerTable({"mine": function})
         assert "mine" == refused.value.task
+
+
+class Tool:
+    def __call__(self, a: int, context: JobContext):
+        return [a, context.id]
+
+    def method(self, a: int, context: JobContext):
+        return [a, context.id]
+
+
+@pytest.mark.parametrize("function", [Tool(), Tool().method, functools.partial(Tool().method)])
+def test_methods_instances_and_partials_are_handlers(function):
+    assert [1, "1"] == run(function, {"a": 1})
+    with pytest.raises(InvalidData, match="missing: a"):
+        run(function)
+
+
+def test_an_instance_that_generates_is_refused():
+    class Stream:
+        def __call__(self):
+            yield 1
+
+    with pytest.raises(UnfitHandler):
+        HandlerTable({"mine": Stream()})

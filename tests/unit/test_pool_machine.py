@@ -458,3 +458,17 @@ def test_once_stops_its_child_at_its_only_job() -> None:
     assert [TellChild(0, 1, "stop")] == host.say("last")
     host.say("done")
     assert [RaiseStopFlag(), RemoveFiles(), ReleaseFence()] == host.exit(0)
+
+
+def test_once_does_not_replace_a_child_that_died_in_its_only_job() -> None:
+    """The next one would take a second job."""
+    host = running(until_empty=True, once=True)
+    host.say("last")
+    effects = host.exit(None, 9)
+    assert [RaiseStopFlag(), RemoveFiles(), ReleaseFence()] == effects
+    assert [Finish("worker-child-exited", ())] == host.do(FenceReleased())
+
+
+def test_once_replaces_a_child_that_died_before_it_had_a_job() -> None:
+    host = running(until_empty=True, once=True)
+    assert [StartChild(0, 2, False)] == host.exit(None, 9)

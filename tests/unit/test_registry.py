@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -81,3 +82,16 @@ def test_options_off_their_rules_are_refused(options: dict[str, Any]) -> None:
     name = options.pop("name", "name")
     with pytest.raises((TypeError, ValueError), match="of a task must"):
         task(name, **options)(sample)
+
+
+def test_a_callable_without_a_name_of_its_own_needs_one_for_its_task(own: Registry) -> None:
+    class Tool:
+        def __call__(self) -> int:
+            return 3
+
+    for nameless in (Tool(), functools.partial(sample)):
+        with pytest.raises(TypeError, match="give the task one"):
+            task(nameless)
+        name = type(nameless).__name__
+        task(name)(nameless)
+        assert type(nameless).__qualname__ == own.specs()[name].record()["qualname"]

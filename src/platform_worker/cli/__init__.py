@@ -19,6 +19,7 @@ COMMANDS = {
     "status": "ask the live supervisor for its state",
     "health": "ask the live supervisor whether it can take work",
     "stop": "stop the pool and wait until it is gone",
+    "doctor": "say what is wrong or risky here, and what to do about it",
     "enqueue": "put jobs on the queue",
     "jobs": "list, show, retry, cancel, purge jobs",
     "queues": "list, pause, resume queues",
@@ -137,7 +138,8 @@ def _usage() -> str:
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     return (
-        "usage: worker [--root DIR] [--json] COMMAND [OPTIONS]\n\n"
+        "usage: worker [--root DIR] [--json] COMMAND [OPTIONS]\n"
+        "       worker --version\n\n"
         f"{listed}\n\n"
         "--root DIR  the application directory, else $WORKER_ROOT, else the current directory\n"
         "--json      JSON objects on stdout, one a line\n\n"

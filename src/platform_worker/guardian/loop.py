@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from platform_worker.guardian.ledger import Effect, Event
-    from platform_worker.ports_processes import Clock, Driver, Family, Fence, Launched, Stream, Waiter
+    from platform_worker.ports_processes import Clock, Driver, Family, Fence, Group, Launched, Stream, Waiter
     from platform_worker.protocol.ownership import GuardianEvent
 
 #: With this much unread by the supervisor the children's lifelines are not read either.
@@ -69,7 +69,9 @@ class Machine(Value):
     family: Family
     clock: Clock
     fence: Callable[[str], Fence]
-    driver: Callable[[Claim], Driver]
+    #: Where the machine keeps a generation together by itself; of a root and a generation's number.
+    group: Callable[[str, int], Group | None]
+    driver: Callable[[Claim, Group | None], Driver]
     boot_line: Callable[[object], bytes]
 
 
@@ -89,6 +91,7 @@ class GuardianLoop:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._fence: Fence | None = None
+        self._group: Group | None = None
         self._driver: Driver | None = None
         self._attempt: ClaimAttempt | None = None
         self._claim: Claim | None = None
@@ -192,8 +195,9 @@ class GuardianLoop:
         if isinstance(outcome, Claimed):
             self._generation = outcome.generation
             self._ledger = Ledger(Budgets(self._claim.stop_timeout_ms, self._claim.force_kill_timeout_ms))
+            self._group = self._machine.group(self._claim.root, outcome.generation)
             self._emit(outcome)  # first: the supervisor goes on while the driver is loaded
-            self._driver = self._machine.driver(self._claim)
+            self._driver = self._machine.driver(self._claim, self._group)
         else:
             self._emit(outcome)
             self._done = True
@@ -354,7 +358,8 @@ class GuardianLoop:
         # A process in the middle of an exec has no environment for an instant: who seems unmarked is looked at twice.
         new = not self._unmarked.issuperset(unknown)
         self._unmarked = frozenset(unknown)
-        if gone or new or self._machine.family.ended() is not None:
+        kept = self._sweep_all and self._group is not None and not self._group.clear()
+        if gone or new or kept or self._machine.family.ended() is not None:
             self._sweep_at = now + self._sweep_pause
             self._sweep_pause = min(self._sweep_pause * 2, _SWEEP_LAST)
             return

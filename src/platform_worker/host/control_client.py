@@ -28,6 +28,8 @@ def ask(root: str, operation: str) -> dict[str, Any]:
     endpoint cannot be talked to. Gives up after 1 s in all, a stop after the locator's stop budget.
     """
     began = time.monotonic()
+    if not fence_held(root):  # whatever else lies about, and whoever has the socket or the port by now
+        raise WorkerNotRunningError("worker-not-running")
     locator = _read_locator(root)
     if locator is not None:
         budget = 1.0
@@ -35,7 +37,7 @@ def ask(root: str, operation: str) -> dict[str, Any]:
             budget = (locator.stop_timeout_ms + 2 * locator.force_kill_timeout_ms) / 1000 + 2
         try:
             answer = _converse(root, locator, operation, began + budget)
-        except OSError:
+        except (OSError, ValueError):  # a path that no file can have is a ValueError
             answer = None
         if answer is not None:
             return answer
@@ -80,21 +82,25 @@ def _converse(root: str, locator: Locator, operation: str, deadline: float) -> d
 
 
 def _connect(root: str, locator: Locator, deadline: float) -> _socket.socket:
-    if locator.control_transport != "unix" or locator.socket_path is None:
-        raise OSError("no such transport here")
-    folder, name = os.path.split(locator.socket_path)
-    directory = os.open(os.path.join(root, folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if locator.tcp_port is not None:
+        return _connected(_socket.AF_INET, (locator.tcp_host, locator.tcp_port), deadline)
+    # By a descriptor of the socket itself: its path may be longer than an address may be.
+    place = os.open(os.path.join(root, locator.socket_path), os.O_PATH | os.O_CLOEXEC)
     try:
-        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-        try:
-            connection.settimeout(_left(deadline))
-            connection.connect(b"/proc/self/fd/%d/" % directory + os.fsencode(name))
-        except OSError:
-            connection.close()
-            raise
-        return connection
+        return _connected(_socket.AF_UNIX, b"/proc/self/fd/%d" % place, deadline)
     finally:
-        os.close(directory)
+        os.close(place)
+
+
+def _connected(family: int, address: bytes | tuple[str | None, int], deadline: float) -> _socket.socket:
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_left(deadline))
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _left(deadline: float) -> float:

@@ -8,6 +8,7 @@ import signal
 
 from platform_worker.errors import WorkerForkError
 from platform_worker.host import prctl
+from platform_worker.host.fence_key import fence_key
 from platform_worker.host.lifeline_ends import child_environment, lifeline_pair
 from platform_worker.ports_processes import Launched
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from platform_worker.host.streams import LineStream
+    from platform_worker.ports_processes import Group
 
 #: Blocked across exec: the child unblocks them when its handlers are there, so neither is lost nor ends it by signal.
 HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
@@ -28,15 +30,17 @@ _NOT_EXECUTED = 127
 class ForkDriver:
     """Starts ``command`` in ``root`` with the lifeline as descriptor 0, stderr as 1 and 2, and ``members`` open."""
 
-    def __init__(self, command: Sequence[str], root: str, members: int) -> None:
+    def __init__(self, command: Sequence[str], root: str, members: int, group: Group | None) -> None:
         self._command = list(command)
         self._root = root
+        self._fence = fence_key(root)
         self._members = members
+        self._group = group
         prctl.load()
 
     def start(self, mark: str) -> Launched:
         """Returns as soon as there is a process; whether its program runs is told by the report."""
-        environment = child_environment(mark)
+        environment = child_environment(mark, self._fence)
         report, report_end, lifeline, theirs = _channels()
         parent = os.getpid()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -70,6 +74,8 @@ class ForkDriver:
             prctl.set_parent_death_signal(signal.SIGKILL)
             if os.getppid() != parent:  # it died before the signal was armed
                 os._exit(_NOT_EXECUTED)
+            if self._group is not None:
+                self._group.join(0)
             signal.set_wakeup_fd(-1)
             os.dup2(lifeline, 0)
             os.dup2(2, 1)

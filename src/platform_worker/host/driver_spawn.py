@@ -1,22 +1,27 @@
-"""The ``spawn`` driver: starts the child's program through ``subprocess``, and asks of the system only what all have.
+"""The ``spawn`` driver: starts the child's program through ``subprocess``, and runs no code of ours before it.
 
-Where there are sessions, the child gets its own. There is no parent-death signal here (it would need code between fork
-and exec): the end of the lifeline alone tells the child that its guardian is gone.
+What only Unix has is here because the promises stand on it: the lifeline is an inherited socket, ``worker.members``
+an inherited descriptor, the child leads a session, and the signals that stop it are blocked across its start. The
+parent-death signal would need code between fork and exec, so the child arms it itself, see ``child/__main__``.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 
 from platform_worker.errors import WorkerForkError, WorkerStartError
+from platform_worker.host.fence_key import fence_key
 from platform_worker.host.lifeline_ends import child_environment, lifeline_pair
 from platform_worker.ports_processes import Launched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from platform_worker.ports_processes import Group
 
 #: As with the fork driver: blocked across exec, until the child has its handlers.
 _HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
@@ -25,10 +30,12 @@ _HELD_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal
 class SpawnDriver:
     """Starts ``command`` in ``root`` with the lifeline as descriptor 0, stderr as 1 and 2, and ``members`` open."""
 
-    def __init__(self, command: Sequence[str], root: str, members: int) -> None:
+    def __init__(self, command: Sequence[str], root: str, members: int, group: Group | None) -> None:
         self._command = list(command)
         self._root = root
+        self._fence = fence_key(root)
         self._members = members
+        self._group = group
 
     def start(self, mark: str) -> Launched:
         """Returns when the program runs; ``subprocess`` itself waits for that."""
@@ -43,18 +50,20 @@ class SpawnDriver:
                 stdin=theirs,
                 stdout=2,
                 cwd=self._root,
-                env=child_environment(mark),
+                env=child_environment(mark, self._fence),
                 pass_fds=[self._members],
                 start_new_session=True,
             )
         except OSError as error:
             lifeline.close()
-            if isinstance(error, BlockingIOError | MemoryError):
+            if error.errno in (errno.EAGAIN, errno.ENOMEM):
                 raise WorkerForkError("worker-fork-failed") from error
             raise WorkerStartError("worker-child-start-failed") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.close(theirs)
+        if self._group is not None:
+            self._group.join(process.pid)  # it waits for its boot line, so it has started nothing of the application's
         process.returncode = 0  # the guardian reaps all its children itself; this object must not try to
         return Launched(process.pid, lifeline, None)
 

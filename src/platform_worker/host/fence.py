@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 
 LOCK = "var/tmp/worker.lock"
 MEMBERS = "var/tmp/worker.members"
+#: How often, and how many seconds apart, members without a guardian are looked at: only then may it be another reader.
+_LOOKS = 20
+_PAUSE = 0.002
 
 
 def fence_held(root: str) -> bool:
@@ -17,7 +21,30 @@ def fence_held(root: str) -> bool:
 
     Each lock is held only for the instant between two system calls; a guardian that meets it tries again.
     """
-    return not (_free(os.path.join(root, LOCK), fcntl.LOCK_SH) and _free(os.path.join(root, MEMBERS), fcntl.LOCK_EX))
+    if not _free(os.path.join(root, LOCK), fcntl.LOCK_SH):
+        return True
+    for _ in range(_LOOKS):
+        if _free(os.path.join(root, MEMBERS), fcntl.LOCK_EX):
+            return False
+        time.sleep(_PAUSE)  # another who looks, in the same instant? Its look is over by now
+    return True
+
+
+def lock_holder(root: str) -> tuple[bool, int | None]:
+    """Whether a guardian holds ``worker.lock``, in doubt true, and the last worker generation's number, if readable.
+
+    A number that is read after that is no greater than that of a generation that lives. A file that is not there may
+    have been deleted under a running pool: that is in doubt.
+    """
+    path = os.path.join(root, LOCK)
+    held = not os.path.lexists(path) or not _free(path, fcntl.LOCK_SH)
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read(64)
+    except OSError:
+        return held, None
+    digits = text[:-1]
+    return held, int(digits) if text.endswith(b"\n") and digits.isdigit() else None
 
 
 def open_members(root: str) -> int:

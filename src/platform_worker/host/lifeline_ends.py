@@ -11,6 +11,8 @@ from platform_worker.protocol.ownership import MAX_LIFELINE_LINE
 
 #: The mark that a child's processes inherit; no secret.
 CHILD_MARK = "PLATFORM_WORKER_CHILD"
+#: Whose mark it is: ``host/fence_key`` of the root.
+FENCE_MARK = "PLATFORM_WORKER_FENCE"
 #: Words to a child that does not read: a boot line and a handful of words fit many times.
 _MAX_UNREAD = 65536
 #: The kernel's buffer in each direction. It bounds what a dead child's last words can be.
@@ -28,8 +30,9 @@ def lifeline_pair() -> tuple[LineStream, int]:
     return LineStream(ours.detach(), MAX_LIFELINE_LINE, _MAX_UNREAD), theirs.detach()
 
 
-def child_environment(mark: str) -> dict[str, str]:
-    """The guardian's environment with the child's mark."""
+def child_environment(mark: str, fence: str) -> dict[str, str]:
+    """The guardian's environment with the child's two marks."""
     environment = {key: value for key, value in os.environ.items() if key not in SERVICE_VARIABLES}
     environment[CHILD_MARK] = mark
+    environment[FENCE_MARK] = fence
     return environment

@@ -12,15 +12,24 @@ import os
 
 from platform_worker.host.fence import LOCK
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class FlockFence:
-    """The ``Fence`` of ``root``; ``members`` is the inherited descriptor, which stays open until ``release``."""
+    """The ``Fence`` of ``root``; ``members`` is the inherited descriptor, which stays open until ``release``.
 
-    def __init__(self, root: str, members: int) -> None:
+    ``clear_older`` ends what other means than the locks know of older generations, and says whether nobody is left.
+    """
+
+    def __init__(self, root: str, members: int, clear_older: Callable[[], bool]) -> None:
         self._path = os.path.join(root, LOCK)
         self._members = members
+        self._clear_older = clear_older
         self._lock = -1
         self._alone = False
+        self._cleared = False
 
     def try_lock(self) -> bool:
         """Opens (and at the very first start creates) the file, and locks it."""
@@ -32,8 +41,11 @@ class FlockFence:
         """Takes the members exclusively, which proves that nobody is left, then shares them.
 
         To convert a flock is to let go and take again, and in between a probe may slip in; then it has to be taken
-        again. No other guardian can: this one holds ``worker.lock``.
+        again. No other guardian can: this one holds ``worker.lock``. So what an older one left behind may be ended.
         """
+        self._cleared = self._cleared or self._clear_older()
+        if not self._cleared:
+            return False
         self._alone = self._alone or _try(self._members, fcntl.LOCK_EX)
         return self._alone and _try(self._members, fcntl.LOCK_SH)
 

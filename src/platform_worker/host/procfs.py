@@ -6,6 +6,7 @@ import os
 
 from platform_worker.value import Value
 
+_OURS = b"PLATFORM_WORKER_"
 _MARK = b"PLATFORM_WORKER_CHILD="
 
 
@@ -26,6 +27,23 @@ def stat(pid: int) -> Stat | None:
     # The name stands in brackets and may contain anything, brackets included; what follows the last one is fixed.
     fields = text[text.rindex(b")") + 2 :].split()
     return Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def marks(pid: int) -> dict[str, str]:
+    """All ``PLATFORM_WORKER_*`` of the process's environment; empty where it may not be read."""
+    entries = (_read(f"/proc/{pid}/environ") or b"").split(b"\0")
+    pairs = [entry.decode(errors="replace").partition("=") for entry in entries if entry.startswith(_OURS)]
+    return {name: value for name, _, value in pairs}
+
+
+def everybody() -> list[int]:
+    """The pid of every process that can be seen."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()] if os.path.isdir("/proc") else []
+
+
+def machine() -> bytes:
+    """``/proc/stat``, with the time of the boot."""
+    return _read("/proc/stat") or b""
 
 
 def mark(pid: int) -> str | None:

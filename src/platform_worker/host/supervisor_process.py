@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _SAME_STOP = 0.5
 #: How long one process is waited for that must end now, in seconds.
 _PATIENCE = 1.0
+#: Between two looks at a cgroup that was told to end.
+_LOOK_AGAIN = 0.002
 
 
 def keep_standard_descriptors() -> None:
@@ -82,10 +84,14 @@ def _nothing(signum: int, frame: FrameType | None) -> None:
 
 
 class GuardianHandle:
-    """Implements ``Guardian``: the only child that we know; whatever else becomes ours is reaped and forgotten."""
+    """Implements ``Guardian``: the only child that we know; whatever else becomes ours is reaped and forgotten.
 
-    def __init__(self, pid: int) -> None:
+    ``clear`` ends what the cgroup of a generation without a guardian holds, and says whether nobody is left.
+    """
+
+    def __init__(self, pid: int, clear: Callable[[int], bool]) -> None:
         self._pid = pid
+        self._clear = clear
         self._reaped = False
 
     def ended(self) -> bool:
@@ -116,12 +122,18 @@ class GuardianHandle:
             self.kill()
             self._wait(self._pid, _PATIENCE)
         self.reap_strangers()
-        while generation is not None and (left := self._orphans(generation)):
+        if generation is None:
+            return
+        while left := self._orphans(generation):
             for pid in left:
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped yet: the number is still its own
             gone = [self._wait(pid, _PATIENCE) for pid in left]
             if not all(gone):
                 return  # not even SIGKILL ends it: the kernel's matter, and its members lock keeps the fence
+        until = time.monotonic() + _PATIENCE
+        while not self._clear(generation) and time.monotonic() < until:
+            select.select([], [], [], _LOOK_AGAIN)
+        self.reap_strangers()
 
     def _orphans(self, generation: int) -> list[int]:
         """Only what carries the generation's mark: who started us may have left us children of its own."""

@@ -211,6 +211,9 @@ class Lives:
             self._logged.add(child.reason)
         if pool.status is PoolStatus.STARTING and not slot.served:
             return effects + pool.fail(reason, now)
+        if pool.policy.once and child.exhausted:
+            # It had its job: another child would take a second one.
+            return effects + pool.fail(reason, now)
         if was_successor and slot.current is not None and slot.current.phase is ChildPhase.LAST:
             # A bad deploy does not take a working child away.
             slot.handing_over = False

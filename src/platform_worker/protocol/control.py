@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 MAX_FRAME = 4096
 VERSION = 1
 OPERATIONS = ("status", "health", "stop")
+#: What an answer holds, exactly.
+STATE_KEYS = frozenset(
+    (
+        "control_transport",
+        "control_transport_requested",
+        "driver",
+        "driver_requested",
+        "endpoint_hash",
+        "pid",
+        "ready_worker_count",
+        "status",
+        "version",
+        "worker_count",
+    )
+)
+HEALTH_KEYS = STATE_KEYS - {"control_transport_requested", "driver_requested", "version"} | {"healthy", "reason"}
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _HEX = frozenset("0123456789abcdef")
 
@@ -94,7 +110,7 @@ def parse_response(line: bytes, request: Request) -> dict[str, Any] | None:
     if not isinstance(result, dict) or result.keys() != {key} or not isinstance(result[key], dict):
         return None
     found: dict[str, Any] = result[key]
-    return found
+    return found if found.keys() == (HEALTH_KEYS if key == "health" else STATE_KEYS) else None
 
 
 def dump(value: Mapping[str, object]) -> bytes:

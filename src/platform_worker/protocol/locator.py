@@ -4,6 +4,8 @@
 
     {"control_credential":"<64 hex>","control_transport":"unix","force_kill_timeout_ms":1000,
      "socket_path":"var/tmp/worker.sock","stop_timeout_ms":10000,"tcp_host":null,"tcp_port":null,"version":1}
+
+With ``tcp`` the socket's path stands there as configured all the same, and host and port are set.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ _MAX_MS = 86_400_000
 
 
 class Locator(Value):
-    """How to reach a supervisor. ``socket_path`` is relative to the root; what a transport does not use is ``None``."""
+    """How to reach a supervisor. ``socket_path`` is as configured; host and port are ``None`` with ``unix``."""
 
     control_credential: str
     control_transport: str
-    socket_path: str | None
+    socket_path: str
     tcp_host: str | None
     tcp_port: int | None
     stop_timeout_ms: int
@@ -50,10 +52,12 @@ def _valid(locator: Locator) -> bool:
     if not is_credential(locator.control_credential) or any(type(t) is not int or not 1 <= t <= _MAX_MS for t in times):
         return False
     path, host, port = locator.socket_path, locator.tcp_host, locator.tcp_port
+    if not isinstance(path, str) or not _relative(path):
+        return False
     if locator.control_transport == "unix":
-        return isinstance(path, str) and _relative(path) and host is None and port is None
+        return host is None and port is None
     if locator.control_transport == "tcp":
-        return path is None and host == "127.0.0.1" and type(port) is int and 1 <= port <= 65535
+        return host == "127.0.0.1" and type(port) is int and 1 <= port <= 65535
     return False
 
 

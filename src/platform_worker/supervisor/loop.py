@@ -248,7 +248,7 @@ class SupervisorLoop:
         ports = self._ports
         match effect:
             case fx.StartChild(slot, incarnation):
-                self._send(own.Start(slot, incarnation, ports.boot(effect, self._pool.generation or 0)))
+                self._start_child(effect, slot, incarnation)
             case fx.TellChild(slot, incarnation, word):
                 self._send(own.Tell(slot, incarnation, word))
             case fx.TerminateChild(slot, incarnation):
@@ -276,6 +276,15 @@ class SupervisorLoop:
                 ports.telemetry.process(status, ports.clock.now() - self._began)
             case _:
                 unreachable(effect)
+
+    def _start_child(self, effect: fx.StartChild, slot: int, incarnation: int) -> None:
+        try:
+            boot = self._ports.boot(effect, self._pool.generation or 0)
+        except WorkerError as error:
+            self._happen(ev.SetupFailed(error.reason, error.hints))
+            self._happen(ev.ChildNotStarted(slot, incarnation, error.reason))
+            return
+        self._send(own.Start(slot, incarnation, boot))
 
     def _send(self, command: own.GuardianCommand) -> None:
         if not self._channel_open:

@@ -49,7 +49,7 @@ class TaskSpec(Value):
         """What the build writes into ``container.json`` under the task's name."""
         return {
             "module": self.function.__module__,
-            "qualname": self.function.__qualname__,
+            "qualname": _qualname(self.function) or type(self.function).__qualname__,
             "queue": self.queue,
             "priority": self.priority,
             "max_attempts": self.max_attempts,
@@ -116,8 +116,10 @@ def task(  # noqa: F811  the implementation of the two above
         return task()(name)
 
     def register(function: F) -> F:
+        if name is None and _qualname(function) is None:
+            raise TypeError('this callable has no name of its own; give the task one: task("name")(…)')
         spec = TaskSpec(
-            name=f"{function.__module__}.{function.__qualname__}" if name is None else name,
+            name=f"{function.__module__}.{_qualname(function)}" if name is None else name,
             function=function,
             queue=queue,
             priority=priority,
@@ -158,4 +160,9 @@ def _check(spec: TaskSpec) -> None:
 def _place(function: Callable[..., Any]) -> tuple[object, ...]:
     code = getattr(function, "__code__", None)
     where = (code.co_filename, code.co_firstlineno) if code is not None else (id(function),)
-    return (function.__module__, function.__qualname__, *where)
+    return (function.__module__, _qualname(function), *where)
+
+
+def _qualname(function: Callable[..., Any]) -> str | None:
+    """A partial and an instance have none."""
+    return getattr(function, "__qualname__", None)

@@ -65,7 +65,8 @@ def _check_kind(function: Callable[..., object]) -> None:
     """What a call returns must be the result, or an awaitable of it."""
     if isinstance(function, type):
         raise UnfitHandler("a handler is a function, not a class")
-    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    called: Any = function if hasattr(function, "__code__") else type(function).__call__
+    flags = getattr(getattr(called, "__code__", None), "co_flags", 0)
     if flags & (_GENERATOR | _ASYNC_GENERATOR):
         raise UnfitHandler("a handler returns its result, so it must not be a generator (yield)")
 
@@ -73,7 +74,9 @@ def _check_kind(function: Callable[..., object]) -> None:
 def _parameters(function: Callable[..., object]) -> tuple[dict[str, bool], bool]:
     """The names that can be passed, each with whether it has a default; and whether any other name is taken too."""
     code = getattr(function, "__code__", None)
-    if code is None or hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
+    # A bound method shows its function's code, which has one parameter more.
+    special = any(hasattr(function, name) for name in ("__self__", "__wrapped__", "__signature__"))
+    if code is None or special:
         return _inspected(function)
     if code.co_posonlyargcount:
         raise UnfitHandler(_POSITIONAL_ONLY)
@@ -109,8 +112,9 @@ def _inspected(function: Callable[..., object]) -> tuple[dict[str, bool], bool]:
 
 def _annotations(function: Any) -> dict[str, Any]:
     """The annotations, strings resolved where their names exist; where they do not, the string stays."""
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
+    partial = getattr(sys.modules.get("functools"), "partial", ())  # not loaded: there is none
+    while hasattr(function, "__wrapped__") or isinstance(function, partial):
+        function = function.func if isinstance(function, partial) else function.__wrapped__
     if not hasattr(function, "__annotations__") and hasattr(function, "__func__"):
         function = function.__func__
     if not hasattr(function, "__code__") and hasattr(type(function).__call__, "__annotations__"):

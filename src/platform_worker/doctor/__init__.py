@@ -1,0 +1,1 @@
+"""What ``worker doctor`` knows of problems: findings with remedies. Pure; see ``wiring_doctor``."""
