@@ -45,6 +45,8 @@ FIXED_PATHS = (
 )
 PATH_KEYS = ("socket_path", "state_path", "stop_flag_path")
 PATH_RULE = "must be relative to the root, of plain segments without `.`, `..`, `@` in front, spaces or backslashes"
+LISTEN_RULE = "must be an address and a port, as in 127.0.0.1:8081 or [::1]:8081, or empty"
+PORT_DIGITS, PORT_MAX = 5, 65535
 PATH_MAX_BYTES = 1024
 SEGMENT_MAX_BYTES = 255
 
@@ -65,7 +67,7 @@ class AppSettings(Value):
 
 
 class WorkerSettings(Value):
-    """The tables ``[worker]``, ``[worker.control]``, ``[worker.tcp]`` and ``[worker.spawn]``. Times in milliseconds."""
+    """The table ``[worker]`` and those inside of it. Times in milliseconds."""
 
     #: Children of the pool, 1 to 1024.
     workers: int
@@ -101,6 +103,8 @@ class WorkerSettings(Value):
     tcp_port: int
     #: The child's command of the spawn driver; ``@python`` stands for the interpreter.
     spawn_command: tuple[str, ...]
+    #: Where the HTTP probe listens; empty: nowhere.
+    probe_listen: str
 
 
 def app_settings(config: Mapping[str, Any], environ: Mapping[str, str]) -> AppSettings:
@@ -121,13 +125,14 @@ def worker_settings(config: Mapping[str, Any], environ: Mapping[str, str]) -> Wo
     problems = list(worker_problems(table))
     if problems:
         raise WorkerUsageError("worker-config-invalid", hints=[f"worker.{key}: {rule}" for key, rule in problems])
-    control, tcp, spawn = table.pop("control"), table.pop("tcp"), table.pop("spawn")
+    control, tcp, spawn, probe = (table.pop(name) for name in ("control", "tcp", "spawn", "probe"))
     return WorkerSettings(
         **table,
         control_transport=control["transport"],
         tcp_host=tcp["host"],
         tcp_port=tcp["port"],
         spawn_command=tuple(spawn["command"]),
+        probe_listen=probe["listen"],
     )
 
 
@@ -153,6 +158,9 @@ def worker_problems(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     jitter, limit = table.get("max_requests_jitter"), table.get("max_requests")
     if jitter is not None and limit is not None and jitter >= limit:
         yield "max_requests_jitter", "must be less than max_requests"
+    listen = table.get("probe", {}).get("listen", "")
+    if listen and listen_address(listen) is None:
+        yield "probe.listen", LISTEN_RULE
     paths = [(key, table[key]) for key in PATH_KEYS if key in table]
     sound = []
     for key, path in paths:
@@ -169,6 +177,21 @@ def worker_problems(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for other_key, name, other in sound[:i]:
             if other_key != key and overlap(path, other):
                 yield key, f"must not equal, contain or be inside of {name}"
+
+
+def listen_address(text: str) -> tuple[str, int] | None:
+    """Address and port of ``127.0.0.1:8081`` or ``[::1]:8081``; ``None`` where it is neither. A name is neither."""
+    from _socket import AF_INET, AF_INET6, inet_pton
+
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else ""
+    if not (port.isascii() and port.isdigit() and len(port) <= PORT_DIGITS and 0 < int(port) <= PORT_MAX):
+        return None
+    try:
+        inet_pton(AF_INET6 if bare else AF_INET, bare or host)
+    except (OSError, ValueError):  # not an address; a zero byte, or a character beyond UTF-8
+        return None
+    return bare or host, int(port)
 
 
 def path_is_plain(path: str) -> bool:

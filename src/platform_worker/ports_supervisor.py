@@ -38,6 +38,13 @@ class Listener(Protocol):
         """Closes it, and removes its file if that is still ours."""
 
 
+class Notify(Protocol):
+    """The service manager, which wants to be told."""
+
+    def send(self, text: str) -> bool:
+        """False where the message could not be handed over now, and may be later; never blocks."""
+
+
 class Records(Protocol):
     """The supervisor's files. Each method may raise ``WorkerError``."""
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 from platform_worker.artifacts.boot import has_current, load_current
-from platform_worker.config import WorkerSettings, app_settings, worker_settings
+from platform_worker.config import WorkerSettings, app_settings, listen_address, worker_settings
 from platform_worker.errors import (
     EXIT_OK,
     WorkerAlreadyRunningError,
@@ -19,6 +19,7 @@ from platform_worker.errors import (
 from platform_worker.host import cgroup, choices
 from platform_worker.host.fence import fence_held, open_members
 from platform_worker.host.guardian_process import start_guardian
+from platform_worker.host.notify import NotifySocket, take_service
 from platform_worker.host.supervisor_process import GuardianHandle, SignalStops, keep_standard_descriptors
 from platform_worker.pool.machine import Policy, PoolMachine
 
@@ -26,9 +27,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from platform_worker.artifacts.generation import Generation
     from platform_worker.host.logs import StderrLog
+    from platform_worker.host.notify import Service
     from platform_worker.pool.effects import StartChild
     from platform_worker.supervisor.control import ControlSessions
     from platform_worker.supervisor.loop import SupervisorLoop
+    from platform_worker.supervisor.probe import ProbeSessions
 
 #: How long the guardian waits for ``worker.lock``: for a dying guardian, and past a reader's momentary look.
 _LOCK_WAIT_MS = 1200
@@ -43,13 +46,14 @@ class _Clock:
 def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_output: bool) -> int:
     """From nothing to nothing; in between a pool. Returns 0 or raises ``WorkerError``."""
     root = os.path.realpath(root)
+    service = take_service(os.environ, os.getpid())  # before anything is started that would inherit it
     keep_standard_descriptors()
     signals = SignalStops()
     try:
         _refuse_a_second(root)
         generation = _select(root, build, signals)
         settings = worker_settings(generation.config, os.environ)
-        return _Start(root, generation, settings, signals, until_empty or once, once, json_output).run()
+        return _Start(root, generation, settings, signals, service, until_empty or once, once, json_output).run()
     finally:
         signals.end()
 
@@ -117,11 +121,13 @@ class _Start:
         generation: Generation,
         settings: WorkerSettings,
         signals: SignalStops,
+        service: Service,
         until_empty: bool,
         once: bool,
         json_output: bool,
     ) -> None:
         self.root, self.generation, self.settings, self.signals = root, generation, settings, signals
+        self.service = service
         self.json_output = json_output
         self.until_empty = until_empty
         self.workers = 1 if once else settings.workers
@@ -193,11 +199,14 @@ class _Start:
             telemetry=telemetry,  # type: ignore[arg-type]  # found, not made, by host.telemetry
             take_signals=self.signals.take,
             open_control=self._open_control,
+            open_probe=self._open_probe,
             leave_fence=self._leave_fence,
             announce=self._announce,
             boot=self._boot,
             while_booting=lambda: self._while_booting(log, pool.generation),
             log_exceptions=app_settings(self.generation.config, os.environ).log_exceptions,
+            notify=NotifySocket(self.service.socket) if self.service.socket is not None else None,
+            watchdog=self.service.watchdog,
         )
         claim = Claim(
             root=self.root,
@@ -252,6 +261,15 @@ class _Start:
             listener.remove()
             raise
         return ControlSessions(listener, credential, _compare_digest, loop.asked, loop.health, loop.request_stop)
+
+    def _open_probe(self, loop: SupervisorLoop) -> ProbeSessions | None:
+        address = listen_address(self.settings.probe_listen)
+        if address is None:
+            return None
+        from platform_worker.host.probe_socket import ProbeListener
+        from platform_worker.supervisor.probe import ProbeSessions
+
+        return ProbeSessions(ProbeListener(*address), lambda: str(loop.health()["reason"]))
 
     def _leave_fence(self) -> None:
         if self.members >= 0:

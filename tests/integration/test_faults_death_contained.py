@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from harness import Application, Pool, alive, eventually, scaled
+from harness.contained import PID_1, launch, need, supervisor_in
 from harness.faults import identities, left, stop_clean, under_way
 from harness.processes import environment
 
@@ -122,32 +121,15 @@ while True:
 os._exit(code if code >= 0 else 100 - code)
 """
 PLACES = {
-    "pid 1": ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=KILL"],
+    "pid 1": list(PID_1),
     "subreaper": [sys.executable, "-c", SUBREAPER],
 }
 
 
 def somewhere(app: Application, place: str) -> Pool:
     """A pool started there; its pids are those of this side."""
-    if place == "pid 1":
-        tried = subprocess.run([*PLACES[place], "true"], capture_output=True, check=False)
-        if tried.returncode:
-            pytest.skip(f"no pid namespaces here: {tried.stderr.decode().strip()}")
-    app.build()
-    pool = app.pool()
-    worker = str(Path(sys.executable).with_name("worker"))
-    line = [*PLACES[place], worker, "--root", str(app.root), "start", "--json"]
-    with open(pool.out, "wb") as out, open(pool.err, "wb") as err:
-        pool._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=pool.environ)
-    pool.summary()
-    return pool
-
-
-def supervisor_in(pool: Pool) -> int:
-    """The process of ``worker start`` itself, under whoever we started."""
-    children = Path(f"/proc/{pool.supervisor}/task/{pool.supervisor}/children").read_text().split()
-    assert 1 == len(children)
-    return int(children[0])
+    need(*PLACES[place])
+    return launch(app.build(), PLACES[place])
 
 
 @pytest.mark.parametrize("way", ["stop", "term", "supervisor-killed", "guardian-killed"])

@@ -2,54 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import count
-
 import pytest
 
+from harness.connections import FakeConnection, FakeListener
 from platform_worker.protocol.control import MAX_FRAME, Request, format_request
 from platform_worker.supervisor.control import ControlSessions
 
 CREDENTIAL = "ab" * 32
 OTHER = "cd" * 32
-_numbers = count(100)
-
-
-class FakeConnection:
-    def __init__(self, *incoming: bytes, takes: int = 1_000_000) -> None:
-        self.fd = next(_numbers)
-        self.incoming = deque(incoming)
-        self.takes = takes
-        self.sent = b""
-        self.closed = False
-
-    def receive(self) -> bytes | None:
-        return self.incoming.popleft() if self.incoming else None
-
-    def send(self, data: bytes) -> int:
-        taken = data[: self.takes]
-        self.sent += taken
-        return len(taken)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class FakeListener:
-    fd = 99
-
-    def __init__(self) -> None:
-        self.queue: deque[FakeConnection] = deque()
-        self.exhausted = False
-        self.removed = 0
-
-    def accept(self) -> FakeConnection | None:
-        if self.exhausted:
-            raise OSError(24, "EMFILE")
-        return self.queue.popleft() if self.queue else None
-
-    def remove(self) -> None:
-        self.removed += 1
 
 
 class Desk:

@@ -93,7 +93,7 @@ def compile_settings(
 
 def _check_worker(document: Document, known: dict[str, Any]) -> None:
     for key, rule in worker_problems(known):
-        document.problem(("worker", key), rule)
+        document.problem(("worker", *key.split(".")), rule)
 
 
 def _check_lists(document: Document, tables: dict[str, Table]) -> None:

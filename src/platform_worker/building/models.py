@@ -56,6 +56,12 @@ class Spawn(Table):
     command: Annotated[list[Argument], Field(min_length=1)] = ["@python", "-m", "platform_worker.child"]
 
 
+class Probe(Table):
+    """``[worker.probe]``"""
+
+    listen: Annotated[str, Field(max_length=64)] = ""
+
+
 class Worker(Table):
     """``[worker]``; what binds several keys is in ``config.worker_problems``."""
 
@@ -76,6 +82,7 @@ class Worker(Table):
     control: Control = Control()
     tcp: Tcp = Tcp()
     spawn: Spawn = Spawn()
+    probe: Probe = Probe()
 
 
 class Queue(Table):

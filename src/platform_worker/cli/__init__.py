@@ -20,6 +20,7 @@ COMMANDS = {
     "health": "ask the live supervisor whether it can take work",
     "stop": "stop the pool and wait until it is gone",
     "doctor": "say what is wrong or risky here, and what to do about it",
+    "systemd": "print a systemd unit for this root",
     "enqueue": "put jobs on the queue",
     "jobs": "list, show, retry, cancel, purge jobs",
     "queues": "list, pause, resume queues",

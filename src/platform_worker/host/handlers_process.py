@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 
 from platform_worker.errors import WorkerBuildError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import IO, Any
 
 #: -P: the current directory is the application's root, and only app.path says what of it can be imported.
 _CODE = """\
@@ -41,7 +40,7 @@ def import_handlers(
     if not handlers:
         return {}
     request = json.dumps({"handlers": list(handlers), "log_exceptions": log_exceptions, "path": list(path)})
-    with tempfile.TemporaryFile() as answer:
+    with _answer_file() as answer:
         # What the application prints goes where ours goes: stderr. It reads nothing, and is no part of our terminal's
         # foreground, so that a Ctrl-C is ours to handle.
         process = subprocess.Popen(
@@ -61,6 +60,15 @@ def import_handlers(
         answer.seek(0)
         data = answer.read(_ANSWER_MAX_BYTES + 1)
     return _tasks(data)
+
+
+def _answer_file() -> IO[bytes]:
+    """In memory where the system can: a container with a read-only root may have no folder for temporary files."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("platform-worker-handlers"), "w+b")
+    import tempfile
+
+    return tempfile.TemporaryFile()
 
 
 def _tasks(data: bytes) -> dict[str, dict[str, Any]]:

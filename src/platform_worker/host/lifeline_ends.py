@@ -5,6 +5,7 @@ from __future__ import annotations
 import _socket
 import os
 
+from platform_worker.host.notify import SERVICE_VARIABLES
 from platform_worker.host.streams import LineStream
 from platform_worker.protocol.ownership import MAX_LIFELINE_LINE
 
@@ -12,8 +13,6 @@ from platform_worker.protocol.ownership import MAX_LIFELINE_LINE
 CHILD_MARK = "PLATFORM_WORKER_CHILD"
 #: Whose mark it is: ``host/fence_key`` of the root.
 FENCE_MARK = "PLATFORM_WORKER_FENCE"
-#: Belong to the process that the service manager started, and to it alone.
-_NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 #: Words to a child that does not read: a boot line and a handful of words fit many times.
 _MAX_UNREAD = 65536
 #: The kernel's buffer in each direction. It bounds what a dead child's last words can be.
@@ -33,7 +32,7 @@ def lifeline_pair() -> tuple[LineStream, int]:
 
 def child_environment(mark: str, fence: str) -> dict[str, str]:
     """The guardian's environment with the child's two marks."""
-    environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
+    environment = {key: value for key, value in os.environ.items() if key not in SERVICE_VARIABLES}
     environment[CHILD_MARK] = mark
     environment[FENCE_MARK] = fence
     return environment

@@ -142,6 +142,8 @@ class GuardianHandle:
 
     def _wait(self, pid: int, seconds: float) -> bool:
         """Reaps ``pid``; false where it has not ended in time."""
+        if pid == self._pid and self._reaped:
+            return True  # its number may be another process's by now
         try:
             handle = os.pidfd_open(pid)
         except OSError:  # reaped already

@@ -36,6 +36,7 @@ from platform_worker.pool.events import (
 )
 from platform_worker.pool.health import health_reason
 from platform_worker.pool.life import Lives
+from platform_worker.pool.notices import Outlook
 from platform_worker.pool.restart import RestartBudget
 from platform_worker.pool.shutdown import Budgets, Ladder, Phase
 from platform_worker.pool.slots import Slot
@@ -167,6 +168,15 @@ class PoolMachine:
         if self.status is PoolStatus.STOPPING:
             return 0
         return sum(slot.ready for slot in self.slots)
+
+    @property
+    def outlook(self) -> Outlook:
+        """What a service manager may know."""
+        until = self._start_deadline
+        if self.status is PoolStatus.STOPPING:
+            late = [at for at in (self._ladder.last_deadline(), self._guardian_deadline) if at is not None]
+            until = max(late, default=None)
+        return Outlook(self.status, self.ready_count, self.policy.workers, self._announced, self.failure, until)
 
     @property
     def health(self) -> str:

@@ -69,6 +69,15 @@ class Ladder:
         """When to call ``advance`` next; ``None`` where nothing is due by time alone."""
         return self._deadline
 
+    def last_deadline(self) -> float | None:
+        """When the kill phase is over if every phase lasts its whole time; ``None`` before ``begin`` and after that."""
+        if self.phase is None or self._deadline is None:
+            return None
+        at, phase = self._deadline, _NEXT[self.phase]
+        while (length := self.budgets.seconds(phase)) is not None:
+            at, phase = at + length, _NEXT[phase]
+        return at
+
     def advance(self, now: float) -> list[Phase]:
         """Enters the next phase if its time has come; returns the phases entered, at most one."""
         if self.phase is None or self._deadline is None or now < self._deadline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from platform_worker.errors import WorkerError
 from platform_worker.pool import effects as fx
 from platform_worker.pool import events as ev
+from platform_worker.pool.notices import Notices
 from platform_worker.pool.states import PoolStatus, StopMode
 from platform_worker.ports_processes import StreamGarbled
 from platform_worker.protocol import ownership as own
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from platform_worker.pool.machine import PoolMachine
     from platform_worker.ports import Log, Telemetry
     from platform_worker.ports_processes import Clock, Stream, Waiter
-    from platform_worker.ports_supervisor import Guardian, Records
+    from platform_worker.ports_supervisor import Guardian, Notify, Records
+    from platform_worker.supervisor.probe import ProbeSessions
+    from platform_worker.supervisor.sessions import Sessions
 
 #: How long answers may take to be fetched at the very end, in seconds.
 _LAST_WORDS = 0.5
@@ -51,6 +54,8 @@ class Ports(Value):
     take_signals: Callable[[], list[StopMode]]
     #: Opens the control channel, under the claimed fence. Raises ``WorkerError``.
     open_control: Callable[[SupervisorLoop], ControlSessions]
+    #: Opens the HTTP probe, where one is wanted. Raises ``WorkerError``.
+    open_probe: Callable[[SupervisorLoop], ProbeSessions | None]
     #: Lets go of the supervisor's own share of the fence.
     leave_fence: Callable[[], None]
     announce: Callable[[dict[str, object]], None]
@@ -59,6 +64,9 @@ class Ports(Value):
     while_booting: Callable[[], None]
     #: Whether the application's own stacks may be logged.
     log_exceptions: bool
+    #: The service manager, and within how many seconds it expects a sign of life.
+    notify: Notify | None = None
+    watchdog: float | None = None
 
 
 class SupervisorLoop:
@@ -73,9 +81,11 @@ class SupervisorLoop:
         self._credential = credential
         self._constants = constants
         self._control: ControlSessions | None = None
+        self._probe: ProbeSessions | None = None
         self._channel_open = True
         self._ended: Ended | None = None
         self._began = ports.clock.now()
+        self._notices = Notices(int(str(constants["pid"])), ports.watchdog)
         self._files = False
         #: What children write at a job's hard deadline, until they are gone.
         self._stacks: dict[tuple[int, int], list[str]] = {}
@@ -84,7 +94,9 @@ class SupervisorLoop:
         """From the claim to the end; nothing of the pool is left when it returns."""
         self._pool.begin(self._ports.clock.now())
         while self._ended is None:
+            self._tell_manager()
             self._turn()
+        self._tell_manager()
         self._say_stopped()
         return self._ended
 
@@ -112,12 +124,15 @@ class SupervisorLoop:
 
     def _turn(self) -> None:
         ports = self._ports
-        channel, control = ports.channel, self._control
+        channel = ports.channel
+        served: list[Sessions] = [one for one in (self._control, self._probe) if one is not None]
         ports.waiter.watch(channel.fd, self._channel_open, self._channel_open and channel.pending > 0)
-        interest = control.interest() if control is not None else []
+        interest = [wanted for one in served for wanted in one.interest()]
         for fd, read, write in interest:
             ports.waiter.watch(fd, read, write)
-        due = [self._pool.next_deadline(), control.next_deadline() if control is not None else None]
+        due = [self._pool.next_deadline(), *(one.next_deadline() for one in served)]
+        if ports.notify is not None:
+            due.append(self._notices.next_deadline(self._pool.outlook))
         at = min((moment for moment in due if moment is not None), default=None)
         ready = ports.waiter.wait(None if at is None else max(0.0, at - ports.clock.now()))
         for fd, _, _ in interest:
@@ -127,14 +142,24 @@ class SupervisorLoop:
         for fd, readable, writable in ready:
             if fd == channel.fd:
                 self._channel_ready(readable, writable)
-            elif control is not None:
-                control.ready(fd, ports.clock.now())
+            else:
+                for one in served:
+                    one.ready(fd, ports.clock.now())
         ports.guardian.reap_strangers()
         if ports.guardian.ended() and self._channel_open:
             self._channel_ready(True, False)
-        if control is not None:
-            control.expire(ports.clock.now())
+        for one in served:
+            one.expire(ports.clock.now())
         self._carry_out(self._pool.advance(ports.clock.now()))
+
+    def _tell_manager(self) -> None:
+        """What the service manager does not know yet. The loop's own turns are the signs of life."""
+        ports, outlook = self._ports, self._pool.outlook
+        while ports.notify is not None and (text := self._notices.due(outlook, ports.clock.now())) is not None:
+            if ports.notify.send(text):
+                self._notices.told(ports.clock.now())
+            else:
+                self._notices.missed(ports.clock.now())
 
     def _channel_ready(self, readable: bool, writable: bool) -> None:
         if not self._channel_open:
@@ -206,6 +231,7 @@ class SupervisorLoop:
         try:
             self._files = True
             self._control = self._ports.open_control(self)
+            self._probe = self._ports.open_probe(self)
         except WorkerError as error:
             self._happen(ev.SetupFailed(error.reason, error.hints))
         self._write_state()
@@ -288,6 +314,10 @@ class SupervisorLoop:
         self._files = False
         if self._control is not None:
             self._control.close_listener()
+        if self._probe is not None:  # its port must be free before the fence is
+            self._probe.close_listener()
+            self._probe.close_all()
+            self._probe = None
         if not self._ports.records.remove():
             self._ports.log.event("error", "worker.process.stop", cause="files-not-removed")
 
