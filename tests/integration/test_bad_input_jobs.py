@@ -23,8 +23,7 @@ UNKNOWN = "PLATFORM_WORKER_USAGE: worker-task-unknown"
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Application:
     """An application that is built and never started."""
-    made = Application(tmp_path_factory.mktemp("jobs") / "app", queue={"data_max_bytes": 1000}).build()
-    return made
+    return Application(tmp_path_factory.mktemp("jobs") / "app", queue={"data_max_bytes": 1000}).build()
 
 
 def refused(app: Application, *words: str, stdin: bytes = b"") -> Outcome:
