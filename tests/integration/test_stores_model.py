@@ -247,8 +247,14 @@ class RedisHistories(Histories):
     name = "redis"
 
 
+class PostgresHistories(Histories):
+    name = "postgres"
+
+
 HISTORIES = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestSqlite = SqliteHistories.TestCase
 TestSqlite.settings = HISTORIES
 TestRedis = RedisHistories.TestCase
 TestRedis.settings = HISTORIES
+TestPostgres = PostgresHistories.TestCase
+TestPostgres.settings = HISTORIES
