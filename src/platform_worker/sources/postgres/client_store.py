@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from platform_worker.jobs import model
+from platform_worker.jobs.ids import is_id
 from platform_worker.jobs.policies import Backoff
 from platform_worker.sources.postgres import listing, recovery, retention, rows, schema
 from platform_worker.sources.postgres.bell import Bell
@@ -123,7 +124,7 @@ class PostgresClientStore:
         return not found or found[0][0] == "f"
 
     def _seq(self, id: str) -> str:
-        found = self._connection.run("SELECT seq FROM {s}.jobs WHERE id = $1", id)
+        found = self._connection.run("SELECT seq FROM {s}.jobs WHERE id = $1", id) if is_id(id) else []
         if not found:
             raise KeyError(id)
         return str(found[0][0])

@@ -78,7 +78,7 @@ BEGIN
         END LOOP;
     END LOOP;
     o_key := NULL;
-    o_due_in := greatest(v_soonest - v_now, 0);
+    o_due_in := v_soonest - v_now; -- null where nothing waits
 END $$;
 """
 
