@@ -9,12 +9,13 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness.processes import eventually
+from harness.processes import Stat, eventually, stat
 from harness.servers import _die_with_parent, free_port
 
 #: PostgreSQL refuses to run as root; this account owns nothing.
@@ -68,6 +69,16 @@ class PostgresServer:
         self._run([_binary("pg_ctl"), "-D", self._data, "-m", mode, "-w", "stop"])
         self.process.wait(30)
 
+    def pause(self) -> None:
+        """It is there and says nothing, as behind a network that drops every packet."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """It goes on."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """One statement on a session of its own."""
         import psycopg
@@ -79,6 +90,7 @@ class PostgresServer:
     def close(self) -> None:
         """Ends it and removes its folder."""
         if self._process is not None and self._process.poll() is None:
+            self.resume()
             self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -103,6 +115,10 @@ class PostgresServer:
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False, **self._user)
         assert 0 == done.returncode, done.stderr
 
+    def _processes(self) -> list[int]:
+        """The postmaster, and then those that it has started: while it is frozen it starts no more."""
+        return [self.process.pid, *(stat.pid for stat in everybody() if stat.parent == self.process.pid)]
+
     def _serves(self, port: int) -> bool:
         import psycopg
 
@@ -111,6 +127,12 @@ class PostgresServer:
         except psycopg.OperationalError:
             return False
         return True
+
+
+def everybody() -> list[Stat]:
+    """Every process of the machine."""
+    seen = (stat(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
+    return [one for one in seen if one is not None]
 
 
 @functools.cache

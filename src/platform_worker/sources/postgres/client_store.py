@@ -7,6 +7,7 @@ import time
 from platform_worker.jobs import model
 from platform_worker.jobs.ids import is_id
 from platform_worker.jobs.policies import Backoff
+from platform_worker.jobs.store import StoreUnavailable
 from platform_worker.sources.postgres import listing, recovery, retention, rows, schema
 from platform_worker.sources.postgres.bell import Bell
 from platform_worker.sources.postgres.connection import Connection
@@ -52,7 +53,14 @@ class PostgresClientStore:
         if connection is not None:
             return insert_in(connection, self._connection.schema, new)
         began = time.monotonic()
-        ids, now = insert(self._connection, new)
+        try:
+            ids, now = insert(self._connection, new)
+        except StoreUnavailable as error:
+            if not error.transient:
+                raise
+            # Perhaps the session was cut, and nobody knows whether before or after.
+            began = time.monotonic()
+            ids, now = insert(self._connection, new, again=True)
         self._learn(began, now)
         return ids
 

@@ -41,8 +41,8 @@ ANSWER_SECONDS = 10.0
 _STATEMENT_TIMEOUT_MS = 15_000
 #: How often a wait looks whether it is still wanted.
 _LOOK_MS = 200
-#: A session that was idle for longer is looked at before it is used.
-_IDLE_SECONDS = 0.5
+#: Sessions of the parents of this process: left alone, since whoever ends one ends it for its owner.
+_parents: list[psycopg.Connection] = []
 
 # Of a session that is ours alone: behind a pooler the settings would be somebody else's next.
 _BEGIN = """SELECT version, current_setting('server_encoding'), pg_backend_pid(), CASE pg_backend_pid() WHEN $1 THEN
@@ -51,14 +51,13 @@ _BEGIN = """SELECT version, current_setting('server_encoding'), pg_backend_pid()
 
 
 class Connection:
-    """A session that opens itself again after an error. Not for two threads at once, nor for a forked process."""
+    """A session that opens itself again after an error, and in a forked process. Not for two threads at once."""
 
     def __init__(self, url: str, schema_name: str, *, statement_timeout_ms: int = _STATEMENT_TIMEOUT_MS) -> None:
         self.schema = schema_name
         self._url = url
         self._statement_timeout_ms = statement_timeout_ms
         self._session: psycopg.Connection | None = None
-        self._used = 0.0
         #: Whether an answer is still to be taken.
         self._sent = False
         self._pid = os.getpid()
@@ -92,7 +91,6 @@ class Connection:
             # Where the answer was not taken, the session is good for nothing more.
             self.close()
             raise _ours(error) from error
-        self._used = time.monotonic()
         try:
             return [_rows(answer) for answer in answers]
         except StoreUnavailable:
@@ -111,7 +109,6 @@ class Connection:
         except BaseException as error:
             self.close()
             raise _ours(error) from error
-        self._used = time.monotonic()
         for answer in answers:
             code = sqlstate(answer)
             if code is not None:
@@ -158,9 +155,12 @@ class Connection:
         """Ends the session; the next use opens another."""
         session, self._session = self._session, None
         self._sent = False
-        # In a forked process the session is the parent's: to close it would end it for the parent.
-        if session is not None and self._pid == os.getpid():
+        if session is None:
+            return
+        if self._pid == os.getpid():
             session.close()
+        else:
+            _parents.append(session)
 
     def _take_sent(self, pg: PGconn, patience: Patience | None, until: float) -> None:
         if self._sent:
@@ -169,20 +169,27 @@ class Connection:
 
     def _open(self) -> PGconn:
         if self._pid != os.getpid():
-            raise RuntimeError("a forked process must not use the queue of its parent")
-        if self._session is not None and time.monotonic() - self._used > _IDLE_SECONDS:
-            self._look()
+            if self._session is not None:
+                _parents.append(self._session)
+            self._session, self._sent, self._pid = None, False, os.getpid()
+        if self._session is not None:
+            self._look(self._session.pgconn)
         if self._session is None:
             self._connect()
         assert self._session is not None
         return self._session.pgconn
 
-    def _look(self) -> None:
+    def _look(self, pg: PGconn) -> None:
         """Drops a session that has ended while nobody used it."""
-        try:
-            self.notified()
-        except StoreUnavailable:
-            return
+        poll = select.poll()
+        poll.register(pg.socket, select.POLLIN)
+        if poll.poll(0):
+            try:
+                pg.consume_input()
+                if pg.status == _bad():
+                    self.close()
+            except _libpq_error():
+                self.close()
 
     def _connect(self) -> None:
         session = connect(self._url)
@@ -329,6 +336,12 @@ def _libpq_error() -> type[Exception]:
     import psycopg
 
     return psycopg.Error
+
+
+def _bad() -> int:
+    from psycopg.pq import ConnStatus
+
+    return ConnStatus.BAD
 
 
 def _ours(error: BaseException) -> BaseException:

@@ -155,11 +155,12 @@ END $$;
 """
 
 # Adds jobs in the order given. ``o_ids`` is null where each has its own id, else the ids in order, of the unfinished
-# job that has the key where there is one. ``a_run_at`` null: at once, by this clock.
+# job that has the key where there is one. ``a_run_at`` null: at once, by this clock. ``a_again``: an answer may
+# have been lost, so they may be there already.
 _ENQUEUE = """
 CREATE FUNCTION {s}.enqueue(
     a_id uuid[], a_task text[], a_queue text[], a_priority integer[], a_run_at bigint[], a_max_attempts integer[],
-    a_timeout_ms integer[], a_backoff_ms integer[], a_unique text[], a_data text[], a_ring boolean,
+    a_timeout_ms integer[], a_backoff_ms integer[], a_unique text[], a_data text[], a_ring boolean, a_again boolean,
     OUT o_now bigint, OUT o_ids uuid[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -173,11 +174,14 @@ BEGIN
             n.backoff_ms, n.data
         FROM unnest(a_id, a_task, a_queue, a_priority, a_run_at, a_max_attempts, a_timeout_ms, a_backoff_ms, a_data)
             WITH ORDINALITY AS n(id, task, queue, priority, run_at, max_attempts, timeout_ms, backoff_ms, data, nth)
+        WHERE NOT a_again OR NOT EXISTS (SELECT FROM {s}.jobs j WHERE j.id = n.id)
         ORDER BY n.nth;
     ELSE
         o_ids := '{}';
         FOR i IN 1 .. cardinality(a_id) LOOP
+            v_id := a_id[i];
             LOOP
+                EXIT WHEN a_again AND EXISTS (SELECT FROM {s}.jobs j WHERE j.id = v_id);
                 INSERT INTO {s}.jobs (id, task, queue, priority, enqueued_at, run_at, max_attempts, timeout_ms,
                     backoff_ms, unique_key, data)
                 VALUES (a_id[i], a_task[i], a_queue[i], a_priority[i], o_now, coalesce(a_run_at[i], o_now),

@@ -12,19 +12,21 @@ if TYPE_CHECKING:
     from platform_worker.jobs.store import Row
     from platform_worker.sources.postgres.connection import Connection, Value
 
-_ENQUEUE = "SELECT o_now, o_ids FROM {s}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false)"
-_ENQUEUE_IN = (
-    "SELECT o_ids::text[] FROM {s}.enqueue(%s::uuid[], %s, %s, %s, %s::bigint[], %s, %s, %s, %s::text[], %s, true)"
-)
+_ENQUEUE = "SELECT o_now, o_ids FROM {s}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, false, $11)"
+_ENQUEUE_IN = """SELECT o_ids::text[]
+    FROM {s}.enqueue(%s::uuid[], %s, %s, %s, %s::bigint[], %s, %s, %s, %s::text[], %s, true, false)"""
 _RING = "SELECT {s}.ring($1)"
 
 
-def insert(connection: Connection, new: Sequence[Row]) -> tuple[list[str], int]:
-    """Adds the jobs and then wakes who waits, in one round trip; the ids, and the server's time."""
+def insert(connection: Connection, new: Sequence[Row], again: bool = False) -> tuple[list[str], int]:
+    """Adds the jobs and then wakes who waits, in one round trip; the ids, and the server's time.
+
+    ``again``: an answer was lost, so they may be there already.
+    """
     values = _values(new)
     due = sorted({row.queue for row in new})
     try:
-        ((now, ids),), _ = connection.run_all([(_ENQUEUE, values), (_RING, (due,))])
+        ((now, ids),), _ = connection.run_all([(_ENQUEUE, (*values, again)), (_RING, (due,))])
     except errors.ServerError as error:
         if error.sqlstate == "22021":
             raise WorkerUsageError("worker-job-invalid", hints=["unique: must not have the character NUL"]) from error
