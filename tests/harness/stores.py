@@ -195,6 +195,7 @@ class RedisKit(StoreKit):
         found: Lives = {}
         for flat in jobs:
             job = dict(zip(flat[::2], flat[1::2], strict=True))
+            job["max_attempts"] = job["spec"].split(" ")[2]
             # What was never written is zero.
             values = (job[name] if name == "status" else int(job.get(name, 0)) for name in fields)
             found[job["id"]] = (*values, int("finished_at" not in job))

@@ -1,11 +1,9 @@
-"""What only the store on Redis has: replies that never arrive, servers that refuse, its keys, its connections."""
+"""What only the store on Redis has: replies that never arrive, rings, its own listing, its connections."""
 
 from __future__ import annotations
 
 import datetime
 import os
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,16 +11,14 @@ from typing import Any
 import pytest
 
 from harness import eventually
-from harness.queue_fixtures import DEADLINE, TASKS, Log, Workers, open_queue, perform
-from harness.queue_worker import QUEUE, Context, setup
-from harness.servers import RedisServer, free_port
+from harness.queue_fixtures import DEADLINE, Workers, open_queue, perform
+from harness.queue_worker import QUEUE, Context
 from harness.stores import RedisKit, StoreKit
-from platform_worker.errors import WorkerQueueError, WorkerStartError, WorkerUsageError
+from platform_worker.errors import WorkerQueueError, WorkerUsageError
 from platform_worker.jobs import model
 from platform_worker.jobs.job import NewJob
 from platform_worker.jobs.queue import Queue
 from platform_worker.jobs.store import StoreUnavailable
-from platform_worker.sources.redis import factory
 from platform_worker.sources.redis.worker_store import RedisWorkerStore
 from platform_worker.tasks.contract import WorkerIdentity
 
@@ -30,32 +26,6 @@ from platform_worker.tasks.contract import WorkerIdentity
 @pytest.fixture
 def store() -> StoreKit:
     return RedisKit()
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """One of the test's own, that it may hurt."""
-    made = RedisServer()
-    try:
-        yield made.start()
-    finally:
-        made.close()
-
-
-def config(server: RedisServer, login: str = "") -> dict[str, Any]:
-    return {"url": server.url.replace("://", f"://{login}"), "prefix": "test"}
-
-
-@pytest.fixture
-def hurt(server: RedisServer, root: str) -> Iterator[Any]:
-    """A source on the server of the test's own."""
-    made = factory(setup(config(server), root))
-    yield made
-    made.close()
-
-
-def client(server: RedisServer) -> Queue:
-    return Queue(factory.client(config(server), QUEUE, ""), QUEUE, TASKS)
 
 
 @pytest.fixture
@@ -126,119 +96,18 @@ def test_an_enqueue_whose_reply_was_lost_adds_one_job(queue: Queue, store: Store
     assert 2 == len(queue.jobs())
 
 
-@pytest.mark.parametrize(
-    ("url", "rule"),
-    [
-        ("redis://127.0.0.1:{free}/0", "cannot be reached"),
-        ("redis://nobody:wrong@127.0.0.1:{port}/0", "refuses the user or the password"),
-        ("redis://127.0.0.1:{port}/9999", "no such database"),
-        ("redis://127.0.0.1:{foreign}/0", "not a Redis server"),
-        ("unix:///nowhere/redis.sock", "cannot be reached"),
-        ("http://127.0.0.1:{port}", "must be redis://"),
-    ],
-    ids=["nobody", "password", "database", "foreign", "socket", "scheme"],
-)
-def test_a_server_that_cannot_be_used_is_said_at_the_start(root: str, context: Context, url: str, rule: str) -> None:
-    """At once, and by the setting's name; never with its value."""
-    with socket.create_server(("127.0.0.1", 0)) as foreign:
-
-        def answer() -> None:
-            with foreign.accept()[0] as peer:
-                if peer.recv(1):
-                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        answering = threading.Thread(target=answer)
-        answering.start()
-        places = {"free": free_port(), "port": RedisKit.server().port, "foreign": foreign.getsockname()[1]}
-        with pytest.raises((WorkerStartError, StoreUnavailable)) as refused:
-            factory(setup({"url": url.format(**places), "prefix": "p"}, root)).assert_ready(context)
-        if "foreign" not in url:
-            socket.create_connection(foreign.getsockname()).close()
-        answering.join()
-    said = " ".join(getattr(refused.value, "hints", ()) or (str(refused.value),))
-    assert said.startswith("redis.url: ")
-    assert rule in said
-    assert not any(str(port) in said for port in places.values())
-
-
-def test_a_settlement_waits_until_the_server_takes_writes_again(
-    server: RedisServer, hurt: Any, context: Context, log: Log
+def test_a_command_that_was_interrupted_leaves_no_reply_for_the_next(
+    queue: Queue, worker_store: RedisWorkerStore
 ) -> None:
-    with client(server) as queue:
-        id = queue.enqueue("echo", {"a": 1})
-        task = hurt.receive(context)
-        server.call("REPLICAOF", "127.0.0.1", 1)
-        timer = threading.Timer(0.3, server.call, ("REPLICAOF", "NO", "ONE"))
-        timer.start()
-        task.complete({"a": 1})
-        timer.join()
-        assert {"a": 1} == queue.result(id, timeout=0)
-    assert ["worker.queue.unavailable", "worker.queue.available"] == [event for event, _ in log]
-    assert "takes no writes" in log[0][1]["cause"]
-
-
-def test_a_server_that_has_lost_everything_makes_the_settlement_stale_and_the_worker_goes_on(
-    server: RedisServer, hurt: Any, context: Context, log: Log
-) -> None:
-    with client(server) as queue:
-        queue.enqueue("echo")
-        task = hurt.receive(context)
-        server.call("FLUSHALL")
-        server.call("SCRIPT", "FLUSH")
-        task.complete(None)
-        assert ["worker.task.lease_lost"] == [event for event, _ in log]
-        id = queue.enqueue("echo")
-        perform(hurt, context)
-        assert {} == queue.result(id, timeout=0)
-
-
-def test_a_stop_ends_the_wait_for_a_server_that_is_gone(server: RedisServer, hurt: Any, context: Context) -> None:
-    hurt.assert_ready(context)
-    server.kill()
-    timer = threading.Timer(1.5, context.cancel)
-    timer.start()
-    began = time.monotonic()
-    assert hurt.receive(context) is None
-    assert time.monotonic() - began < 2.5
-    timer.join()
-
-
-def test_an_operation_after_the_server_was_restarted_does_not_fail(server: RedisServer) -> None:
-    with client(server) as queue:
-        first = queue.enqueue("echo")
-        server.kill()
-        server.start()
-        queue.cancel(first)
-        server.kill()
-        server.start()
-        second = queue.enqueue("echo")
-        assert [second, first] == [job.id for job in queue.jobs()]
-
-
-def test_a_result_is_waited_for_across_a_restart(server: RedisServer, hurt: Any, context: Context) -> None:
-    with client(server) as queue, client(server) as other:
-        id = queue.enqueue("echo", {"a": 1})
-        found: list[object] = []
-        waiting = threading.Thread(target=lambda: found.append(queue.result(id, timeout=DEADLINE)))
-        waiting.start()
-        eventually(lambda: server.call("PUBSUB", "NUMSUB", f"{{test}}:ended:{id}")[1] == 1)  # type: ignore[index]
-        server.kill()
-        server.start()
-        task = hurt.receive(context)
-        task.complete(task.execute())
-        waiting.join(DEADLINE)
-        assert [{"a": 1}] == found
-        with pytest.raises(TimeoutError):
-            other.result(other.enqueue("echo"), timeout=0.05)
-
-
-def test_a_server_that_is_gone_is_said_to_the_caller(server: RedisServer) -> None:
-    with client(server) as queue:
-        server.kill()
-        for ask in (lambda: queue.enqueue("echo"), queue.counts, queue.jobs, lambda: queue.pause("default")):
-            with pytest.raises(WorkerQueueError, match="worker-queue-unavailable") as refused:
-                ask()
-            assert ("redis.url: the server cannot be reached",) == refused.value.hints
+    """Whatever the moment at which a signal's exception arrives."""
+    first, second = queue.enqueue("echo"), queue.enqueue("echo")
+    connection = worker_store._main
+    connection.call("PING")
+    connection.send("PING")  # and here it is interrupted
+    claimed = worker_store.claim(time.sleep)
+    assert claimed is not None
+    assert first == claimed.id
+    assert second == worker_store.settle(claimed, model.Complete(claimed.token, "1"), time.sleep, True)[1].id  # type: ignore[union-attr]
 
 
 def test_a_job_wakes_one_worker_and_a_thousand_wake_all(
@@ -265,32 +134,6 @@ def test_bells_do_not_outlive_the_work(queue: Queue, source: Any, context: Conte
         perform(source, context)
     source._store.claim(time.sleep)
     assert 0 == RedisKit.server().call("LLEN", store._key("bell:default"))
-
-
-def test_every_key_has_the_hash_tag_and_a_purge_leaves_nothing_of_a_job(
-    server: RedisServer, hurt: Any, context: Context
-) -> None:
-    """A cluster keeps all keys of a prefix on one node; a queue that is used for years does not grow."""
-    with client(server) as queue:
-        for n in range(20):
-            queue.enqueue("echo", {"x": "y" * 50 * n}, unique=f"k{n}")
-        hurt.assert_ready(context)
-        for _ in range(17):
-            perform(hurt, context)
-        hurt.receive(context).fail(ValueError("x" * 500))
-        hurt.close()
-        queue.cancel(queue.jobs(status="queued")[0].id)
-        keys = server.call("KEYS", "*")
-        assert isinstance(keys, list)
-        assert [] == [key for key in keys if not key.startswith("{test}:")]
-        queue.retry(queue.jobs(status="cancelled")[0].id)
-        for job in (*queue.jobs(status="queued"), *queue.jobs(status="retry_wait")):
-            queue.cancel(job.id)
-        assert 20 == queue.purge(older_than=datetime.timedelta(0))
-        left = server.call("KEYS", "*")
-        assert isinstance(left, list)
-        assert set(left) <= {"{test}:seq", "{test}:counts", "{test}:bell:default"}
-        assert {"0"} == set(server.call("HVALS", "{test}:counts"))  # type: ignore[call-overload]
 
 
 def test_what_is_past_its_retention_is_swept_in_small_batches(store: RedisKit, queue: Queue) -> None:
@@ -343,19 +186,36 @@ def test_a_listing_goes_through_all_jobs_whatever_is_asked_for(queue: Queue, sou
     assert ids[-150:][::-1] == [job.id for job in queue.jobs(limit=150)]
 
 
-def test_a_unix_socket_and_a_password_serve_as_well(root: str, context: Context, tmp_path: Any) -> None:
-    path = str(tmp_path / "socket")
-    server = RedisServer("--unixsocket", path, "--requirepass", "p@ss")
-    try:
-        # PING is refused without the password: a server that says so serves.
-        server.start()
-        settings = {"url": f"unix://:p%40ss@{path}?db=3", "prefix": "p"}
-        with Queue(factory.client(settings, QUEUE, ""), QUEUE, TASKS) as queue:
-            id = queue.enqueue("echo", {"a": 1})
-            source = factory(setup(settings, root))
-            source.assert_ready(context)
-            perform(source, context)
-            source.close()
-            assert {"a": 1} == queue.result(id, timeout=0)
-    finally:
-        server.close()
+def test_records_that_are_deleted_by_hand_stop_nobody(
+    queue: Queue, source: Any, context: Context, store: RedisKit
+) -> None:
+    """Waiting, claimed, finished, and large data alone: what is left of them is cleared away as it is met."""
+    server = RedisKit.server()
+
+    def delete(kind: str, id: str) -> None:
+        seq = server.call("ZSCORE", store._key("jobs"), id)
+        assert 1 == server.call("DEL", store._key(f"{kind}:{int(str(seq)):014d}"))
+
+    done = queue.enqueue("echo")
+    perform(source, context)
+    delete("job", done)
+    held = queue.enqueue("echo")
+    task = source.receive(context)
+    delete("job", held)
+    task.complete(None)
+    server.call("ZADD", store._key("leases"), 1, "00000000000002")
+    for id in [queue.enqueue("echo") for _ in range(3)]:
+        delete("job", id)
+    hollow = queue.enqueue("echo", {"x": "y" * 500}, max_attempts=1)
+    delete("big", hollow)
+    perform(source, context)
+    assert "data-invalid" == (queue.get(hollow).error or {})["reason"]
+    assert [hollow] == [job.id for job in queue.jobs()]
+    with pytest.raises(WorkerQueueError, match="worker-job-unknown"):
+        queue.cancel(done)
+    assert (0, 1) == (queue.counts()["default"].processing, queue.counts()["default"].failed)
+    assert 1 == queue.recover()
+    assert 2 == queue.purge(older_than=datetime.timedelta(0))
+    good = queue.enqueue("echo")
+    perform(source, context)
+    assert "completed" == queue.get(good).status

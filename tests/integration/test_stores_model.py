@@ -7,6 +7,7 @@ import json
 import time
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +19,9 @@ from platform_worker.jobs.policies import Backoff
 from platform_worker.jobs.queue import Queue
 from platform_worker.jobs.store import Claimed, WorkerStore
 from platform_worker.tasks.contract import WorkerIdentity
+
+#: Many histories, and the machine may be busy.
+pytestmark = pytest.mark.timeout(600)
 
 LEASE = 1000
 SETTINGS: dict[str, Any] = {
@@ -251,7 +255,7 @@ class PostgresHistories(Histories):
     name = "postgres"
 
 
-HISTORIES = settings(max_examples=120, stateful_step_count=50, deadline=None)
+HISTORIES = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestSqlite = SqliteHistories.TestCase
 TestSqlite.settings = HISTORIES
 TestRedis = RedisHistories.TestCase

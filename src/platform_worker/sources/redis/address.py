@@ -72,7 +72,10 @@ def _host(where: str) -> tuple[str, int]:
         port = rest.removeprefix(":")
     else:
         host, _, port = where.partition(":")
-    return _decoded(host), _number(port) if port else DEFAULT_PORT
+    number = _number(port) if port else DEFAULT_PORT
+    if not 0 < number < 65536:
+        raise ValueError("port")
+    return _decoded(host), number
 
 
 def _number(text: str) -> int:

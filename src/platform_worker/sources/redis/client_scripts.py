@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-from platform_worker.sources.redis.scripts import CELLS, COMMON, LIFE, Script
+from platform_worker.sources.redis.scripts import CELLS, COMMON, COUNT, LIFE, SPEC, Script
 
-#: Adds jobs. ARGV: eleven a job, in the order of ``client_store.ROW``. The reply: the time, and an id a job.
+#: Adds jobs. ARGV: nine a job, in the order of ``client_store``. The reply: the time, and an id a job.
 #: A job that is there already, from a request whose reply was lost, is not added again.
 ENQUEUE = Script(
     "enqueue",
+    COUNT,
     COMMON,
     """
 local reply, rings = {now}, {}
-local last = call('INCRBY', base .. 'seq', #ARGV / 11)
-local first = last - #ARGV / 11 + 1
-for i = 1, #ARGV, 11 do
-  local id, queue, unique = ARGV[i], ARGV[i + 2], ARGV[i + 9]
+local seq = call('INCRBY', base .. 'seq', #ARGV / 9) - #ARGV / 9
+for i = 1, #ARGV, 9 do
+  local id, queue, unique, timeout_ms, data = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 5], ARGV[i + 8]
   local held = unique ~= '' and call('HGET', base .. 'unique', unique)
-  local seq = first + (i - 1) / 11
-  if held then
-    reply[#reply + 1] = held
-  else
-    reply[#reply + 1] = id
-    if call('ZADD', base .. 'jobs', 'NX', seq, id) == 1 then
-      local member = string.format('%014.0f', seq)
-      local fields = {'status', 'queued', 'id', id, 'task', ARGV[i + 1], 'queue', queue, 'priority', ARGV[i + 3],
-        'enqueued_at', ARGV[i + 4], 'run_at', ARGV[i + 5], 'max_attempts', ARGV[i + 6], 'timeout_ms', ARGV[i + 7],
-        'backoff_ms', ARGV[i + 8]}
-      put(member, fields, 'data', ARGV[i + 10])
-      if unique ~= '' then
-        fields[#fields + 1] = 'unique'
-        fields[#fields + 1] = unique
-        call('HSET', base .. 'unique', unique, id)
-      end
-      call('HSET', base .. 'job:' .. member, unpack(fields))
-      call('ZADD', base .. 'waiting:' .. queue, ARGV[i + 3] * LEVEL + ARGV[i + 5], member)
-      count(queue, 'queued', 1)
-      rings[queue] = (rings[queue] or 0) + 1
+  seq = seq + 1
+  reply[#reply + 1] = held or id
+  if not held and call('ZADD', base .. 'jobs', 'NX', seq, id) == 1 then
+    local member = string.format('%014.0f', seq)
+    local key = base .. 'job:' .. member
+    if #data > 64 then
+      call('HSET', base .. 'big:' .. member, 'data', data)
+      data = ''
     end
+    call('HSET', key, 'status', 'queued', 'id', id, 'task', ARGV[i + 6], 'spec', ARGV[i + 7], 'run_at', ARGV[i + 4],
+      'data', data)
+    if timeout_ms ~= '0' then call('HSET', key, 'timeout_ms', timeout_ms) end
+    if unique ~= '' then
+      call('HSET', key, 'unique', unique)
+      call('HSET', base .. 'unique', unique, id)
+    end
+    call('ZADD', base .. 'waiting:' .. queue, ARGV[i + 3] * LEVEL + ARGV[i + 4], member)
+    rings[queue] = (rings[queue] or 0) + 1
   end
 end
-for queue, n in pairs(rings) do ring(queue, n) end
-flush()
+for queue, n in pairs(rings) do
+  call('SADD', base .. 'queues', queue)
+  ring(queue, n)
+end
 return reply
 """,
 )
@@ -49,6 +48,8 @@ return reply
 #: job is not there, 1 where it was refused, else 0.
 CHANGE = Script(
     "change",
+    SPEC,
+    COUNT,
     COMMON,
     LIFE,
     CELLS,
@@ -56,6 +57,7 @@ CHANGE = Script(
 local seq = call('ZSCORE', base .. 'jobs', ARGV[1])
 if not seq then return nil end
 local job = life(string.format('%014.0f', seq))
+if not job then return nil end
 local key = base .. 'job:' .. job.member
 local refused = 0
 if ARGV[2] == 'cancel' then
@@ -75,7 +77,6 @@ else
   job.run_at = now
   move(job, 'queued', {'attempt', 0, 'losses', 0, 'run_at', now, 'cancel_requested', 0})
 end
-flush()
 return refused
 """,
 )
@@ -96,6 +97,7 @@ return {call('HGETALL', base .. 'job:' .. member), call('HGETALL', base .. 'big:
 #: The reply: the sequence number to go on below, 0 where that was all, and the ids or the jobs as of ``GET``.
 WALK = Script(
     "walk",
+    SPEC,
     """
 local limit, below = tonumber(ARGV[2]), '(' .. ARGV[4]
 local members, more = {}, 0
@@ -114,9 +116,9 @@ local most = ARGV[4] == '+inf' and math.huge or tonumber(ARGV[4])
 local reply = {}
 for _, member in ipairs(members) do
   local key = base .. 'job:' .. member
-  local v = call('HMGET', key, 'status', 'queue', 'task', 'id')
-  if tonumber(member) < most and (ARGV[5] == '' or v[1] == ARGV[5]) and (ARGV[6] == '' or v[2] == ARGV[6])
-    and (ARGV[7] == '' or v[3] == ARGV[7]) then
+  local v = call('HMGET', key, 'status', 'spec', 'task', 'id')
+  if v[1] and tonumber(member) < most and (ARGV[5] == '' or v[1] == ARGV[5])
+    and (ARGV[6] == '' or string.match(v[2], SPEC) == ARGV[6]) and (ARGV[7] == '' or v[3] == ARGV[7]) then
     if #reply == limit then break end
     reply[#reply + 1] = ARGV[3] == '1' and {call('HGETALL', key), call('HGETALL', base .. 'big:' .. member)} or v[4]
   end
@@ -125,30 +127,27 @@ return {more, reply}
 """,
 )
 
-#: Every queue's jobs by status, the paused queues, and since when each queue's oldest claimable job has been due.
+#: What of the counts is counted, by status and queue; the queues of the jobs that are held; and a row for each queue
+#: that was ever enqueued to: how many wait, and since when the oldest claimable one has been due. And the paused ones.
 COUNTS = Script(
     "counts",
-    COMMON,
+    SPEC,
+    COUNT,
     """
-local found, oldest, seen = call('HGETALL', base .. 'counts'), {}, {}
-for i = 1, #found, 2 do
-  local queue = string.match(found[i], ' (.*)$')
-  if not seen[queue] then
-    seen[queue] = true
-    local first
-    for priority = 1, 10 do
-      local due = call('ZRANGEBYSCORE', base .. 'waiting:' .. queue, priority * LEVEL, priority * LEVEL + now,
-        'WITHSCORES', 'LIMIT', 0, 1)
-      local run_at = due[2] and due[2] - priority * LEVEL
-      if run_at and (not first or run_at < first) then first = run_at end
-    end
-    if first then
-      oldest[#oldest + 1] = queue
-      oldest[#oldest + 1] = first
-    end
-  end
+local held, rows = {}, {}
+for i, member in ipairs(call('ZRANGE', base .. 'leases', 0, -1)) do
+  held[i] = string.match(call('HGET', base .. 'job:' .. member, 'spec') or '', SPEC) or ''
 end
-return {found, call('SMEMBERS', base .. 'paused'), oldest}
+for i, queue in ipairs(call('SMEMBERS', base .. 'queues')) do
+  local waiting, first = base .. 'waiting:' .. queue, -1
+  for priority = 1, 10 do
+    local due = call('ZRANGEBYSCORE', waiting, priority * LEVEL, priority * LEVEL + now, 'WITHSCORES', 'LIMIT', 0, 1)
+    local run_at = due[2] and due[2] - priority * LEVEL
+    if run_at and (first < 0 or run_at < first) then first = run_at end
+  end
+  rows[i] = {queue, call('ZCOUNT', waiting, LEVEL, '+inf'), first}
+end
+return {call('HGETALL', base .. 'counts'), held, rows, call('SMEMBERS', base .. 'paused')}
 """,
 )
 
@@ -157,9 +156,14 @@ PAUSE = Script(
     "pause",
     COMMON,
     """
-if ARGV[2] == '1' then return call('SADD', base .. 'paused', ARGV[1]) end
-call('SREM', base .. 'paused', ARGV[1])
-ring(ARGV[1], call('ZCARD', base .. 'waiting:' .. ARGV[1]))
+local queue, waiting = ARGV[1], base .. 'waiting:' .. ARGV[1]
+if ARGV[2] == '1' then
+  call('SADD', base .. 'paused', queue)
+  return call('ZADD', waiting, 0, 'paused')
+end
+call('SREM', base .. 'paused', queue)
+call('ZREM', waiting, 'paused')
+ring(queue, call('ZCARD', waiting))
 return 0
 """,
 )

@@ -10,8 +10,7 @@ from platform_worker.errors import WorkerUsageError
 from platform_worker.jobs import model
 from platform_worker.jobs.ids import luck
 from platform_worker.jobs.store import StoreUnavailable
-from platform_worker.sources.redis import client_scripts, scripts
-from platform_worker.sources.redis.address import parse
+from platform_worker.sources.redis import client_scripts, upkeep_scripts
 from platform_worker.sources.redis.connection import Connection
 from platform_worker.sources.redis.worker_store import DEADLINE_GRACE_MS, base_of
 
@@ -21,12 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from platform_worker.jobs.store import Filter, Row
+    from platform_worker.sources.redis.scripts import Script
 
-#: The fields of a job on its way in, as the script takes them.
-ROW = (
-    "id", "task", "queue", "priority", "enqueued_at", "run_at", "max_attempts", "timeout_ms", "backoff_ms", "unique",
-    "data",
-)  # fmt: skip
 #: How often, and how long at first, an operation that may be repeated is tried again.
 _TRIES = 4
 _FIRST_PAUSE = 0.05
@@ -35,10 +30,13 @@ _LOOK_AT = 2000
 _BATCH = 500
 #: How old our idea of the server's clock may be, in seconds.
 _CLOCK_SECONDS = 10.0
+_UNKNOWN = (0, float("-inf"))
 #: A lost announcement costs whoever waits for a result this much; and after this long without a server it gives up.
 _LOOK_AGAIN = 1.0
 _AWAY_SECONDS = 60.0
 
+#: The parts of a job's ``spec``, in its order.
+_SPEC = ("queue", "priority", "max_attempts", "timeout_ms", "backoff_ms", "enqueued_at")
 _NUMBERS = (
     "priority", "attempt", "max_attempts", "interruptions", "cancel_requested", "enqueued_at", "run_at", "started_at",
     "finished_at",
@@ -51,18 +49,19 @@ class RedisClientStore:
     """Implements ``jobs.store.ClientStore``. For one thread at a time."""
 
     def __init__(self, url: str, prefix: str, queue: Mapping[str, Any]) -> None:
-        self._address, self._base = parse(url), base_of(prefix)
-        self._connection = Connection(self._address, self._base)
+        self._url, self._base = url, base_of(prefix)
+        self._connection = Connection(url, self._base)
         self._backoff = (int(queue["backoff_max_ms"]), repr(float(queue["backoff_jitter"])))
         #: The server's clock, as of a moment of ours.
-        self._clock = (0, float("-inf"))
+        self._clock = _UNKNOWN
 
     def now_ms(self) -> int:
-        # From the last reply that told it: an enqueue should not cost two round trips.
+        # One enqueue after the other needs no round trip for it: the last reply has told.
         told, at = self._clock
         now = time.monotonic()
         if now - at > _CLOCK_SECONDS:
-            told, at = self._clock = (int(self._insist(client_scripts.NOW)), time.monotonic())
+            told = int(self._insist(client_scripts.NOW))
+            self._clock = (told, time.monotonic())
             return told
         return told + int((now - at) * 1000)
 
@@ -73,10 +72,9 @@ class RedisClientStore:
             return []
         arguments: list[Any] = []
         for row in rows:
-            arguments += (
-                row.id, row.task, row.queue, row.priority, row.enqueued_at, row.run_at, row.max_attempts,
-                row.timeout_ms, row.backoff_ms, row.unique or "", row.data,
-            )  # fmt: skip
+            queue, priority, timeout_ms = row.queue, row.priority, row.timeout_ms
+            spec = f"{queue} {priority} {row.max_attempts} {timeout_ms} {row.backoff_ms} {row.enqueued_at}"
+            arguments += (row.id, queue, row.unique or "", priority, row.run_at, timeout_ms, row.task, spec, row.data)
         reply: list[Any] = self._insist(client_scripts.ENQUEUE, *arguments)
         self._clock = (reply[0], time.monotonic())
         ids: list[str] = reply[1:]
@@ -84,7 +82,7 @@ class RedisClientStore:
 
     def get(self, id: str) -> Mapping[str, Any] | None:
         found = self._insist(client_scripts.GET, id)
-        return None if found is None else _job(found)
+        return _job(found) if found and found[0] else None
 
     def jobs(self, wanted: Filter, limit: int, after: str | None) -> list[Mapping[str, Any]]:
         below = "+inf"
@@ -111,33 +109,35 @@ class RedisClientStore:
     def purge(self, finished_before: int, status: str | None) -> int:
         statuses = sorted(model.FINISHED) if status is None else [status]
         count = 0
-        while removed := self._insist(scripts.REMOVE, _BATCH, "time", finished_before, *statuses):
+        while removed := self._insist(upkeep_scripts.REMOVE, _BATCH, "time", finished_before, *statuses):
             count += removed
         return count
 
     def recover(self) -> int:
         count = 0
-        while ended := self._insist(scripts.EXPIRED, _BATCH, repr(luck()), *self._backoff, DEADLINE_GRACE_MS):
+        while ended := self._insist(upkeep_scripts.EXPIRED, _BATCH, repr(luck()), *self._backoff, DEADLINE_GRACE_MS):
             count += ended
         return count
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        numbers, paused, oldest = self._insist(client_scripts.COUNTS)
+        counted, held, waiting, paused = self._insist(client_scripts.COUNTS)
         queues: dict[str, dict[str, Any]] = {}
 
         def of(queue: str) -> dict[str, Any]:
             empty = {**dict.fromkeys(model.STATUSES, 0), "paused": False, "oldest_run_at": None}
             return queues.setdefault(queue, empty)
 
-        for field, number in _pairs(numbers):
+        for field, number in _pairs(counted):
             status, _, queue = field.partition(" ")
-            if int(number):
-                of(queue)[status] = int(number)
+            of(queue)[status] = int(number)
+        for queue in filter(None, held):
+            of(queue)[model.PROCESSING] += 1
+        for queue, number, oldest in waiting:
+            if number:
+                of(queue)[model.QUEUED] = number - of(queue)[model.RETRY_WAIT]
+                of(queue)["oldest_run_at"] = None if oldest < 0 else oldest
         for queue in paused:
             of(queue)["paused"] = True
-        for queue, run_at in _pairs(oldest):
-            if queue not in paused:
-                of(queue)["oldest_run_at"] = run_at
         return queues
 
     def pause(self, queue: str, paused: bool) -> None:
@@ -145,7 +145,7 @@ class RedisClientStore:
 
     def wait_finished(self, id: str, timeout: float | None) -> bool:
         until = None if timeout is None else time.monotonic() + timeout
-        listener = Connection(self._address, self._base)
+        listener = Connection(self._url, self._base)
         answered = time.monotonic()
         try:
             while True:
@@ -183,7 +183,7 @@ class RedisClientStore:
             below = str(more)
         return found
 
-    def _insist(self, script: scripts.Script, *arguments: str | int) -> Any:
+    def _insist(self, script: Script, *arguments: str | int) -> Any:
         """Runs a script that may be run twice; a server that is away for a moment is waited for."""
         return self._again(lambda: self._connection.script(script, *arguments))
 
@@ -191,6 +191,7 @@ class RedisClientStore:
         return self._again(lambda: self._connection.call(*command))
 
     def _again(self, operation: Any) -> Any:
+        self._clock = _UNKNOWN
         pause = _FIRST_PAUSE
         left = _TRIES
         while True:
@@ -225,13 +226,14 @@ def _hear(listener: Connection, seconds: float) -> None:
 def _job(found: Sequence[list[str]]) -> dict[str, Any]:
     """A job by the names of ``Job``, from its hash and its large values."""
     values: dict[str, Any] = dict(_pairs(found[0]))
+    values.update(zip(_SPEC, values["spec"].split(" "), strict=True))
     large = dict(_pairs(found[1]))
     for name in _ZERO:
         values.setdefault(name, 0)
     for name in _NUMBERS:
         values[name] = int(values[name]) if name in values else None
     for name in _LARGE:
-        values[name] = large[name] if values.get(name) == "" else values.get(name)
+        values[name] = large.get(name) if values.get(name) == "" else values.get(name)
     values.setdefault("unique", None)
     return values
 

@@ -2,8 +2,8 @@
 
 Not redis-py: importing it costs a child several times its whole start, and each command several times its packing.
 The kernel bounds every send and receive (SO_RCVTIMEO), so that a peer that vanished without a word is noticed, at the
-price of one system call each way. A connection that was interrupted between a command and its reply is thrown away:
-the reply would be taken for the next command's.
+price of one system call each way. A connection that was interrupted between a command and its reply, wherever that
+was, is thrown away before the next command: the reply would be taken for the next one's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import hiredis
 
 from platform_worker.jobs.store import StoreUnavailable
+from platform_worker.sources.redis.address import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 TIMEOUT = 3.0
 
 _UNREACHABLE = "redis.url: the server cannot be reached"
+_UNTRUSTED = "redis.url: TLS with the server fails; a private certificate must be named by ssl_ca_certs"
 _LOST = "redis.url: the server has closed the connection"
 _SILENT = "redis.url: the server does not answer"
 _FOREIGN = "redis.url: what answers is not a Redis server"
@@ -57,18 +59,25 @@ _SAME_SERVER = frozenset({"LOADING", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NO
 _TIMED_OUT = (BlockingIOError, TimeoutError)
 
 
+class _Moved(StoreUnavailable):
+    """A cluster's other node has the keys; nothing was done."""
+
+
 class Connection:
     """Opens itself when it is used, and again after a failure. Not for two threads at once; a forked process gets its
     own. ``base`` is the key by which a cluster finds the node: all keys begin with it."""
 
-    def __init__(self, address: Address, base: str) -> None:
-        self._address = address
+    def __init__(self, url: str, base: str) -> None:
+        self._url = url
         self._base = base
-        self._where = (address.host, address.port)
+        #: Where a cluster has sent us; None: where the URL says.
+        self._where: tuple[str, int] | None = None
         self._socket: Any = None
         self._reader: Any = None
         self._digests: dict[str, str] = {}
         self._pid = 0
+        #: Whether a reply is still to come.
+        self._waiting = False
 
     @property
     def opened(self) -> bool:
@@ -80,9 +89,13 @@ class Connection:
         return -1 if self._socket is None else int(self._socket.fileno())
 
     def call(self, *command: str | int | float) -> Any:
-        """Sends a command; its reply. An error of the server's is raised."""
-        self.send(*command)
-        return self.receive()
+        """Sends a command; its reply. An error of the server's is raised; a cluster's other node is asked instead."""
+        try:
+            self.send(*command)
+            return self._checked(self._reply())
+        except _Moved:
+            self.send(*command)
+            return self._checked(self._reply())
 
     def script(self, script: Script, *arguments: str | int | float) -> Any:
         """Runs a script by its digest, or whole where the server has forgotten it."""
@@ -91,26 +104,30 @@ class Connection:
             digest = self._digests[script.name] = self.call("SCRIPT", "LOAD", script.text())
         self.send("EVALSHA", digest, 1, self._base, *arguments)
         reply = self._reply()
-        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-            # Whole, not loaded again: it may be forgotten again before it is called. The server keeps it from now on.
-            return self.call("EVAL", script.text(), 1, self._base, *arguments)
+        if isinstance(reply, hiredis.ReplyError):
+            word = str(reply).partition(" ")[0]
+            if word == "MOVED":
+                self._refused(str(reply))
+            if word in ("MOVED", "NOSCRIPT"):
+                # Whole, not loaded again: it may be forgotten again before it is called. The server keeps it now.
+                return self.call("EVAL", script.text(), 1, self._base, *arguments)
         return self._checked(reply)
 
     def send(self, *command: str | int | float) -> None:
         """Sends a command and waits for nothing."""
         words: Any = command
+        if self._waiting:
+            self.close()
         try:
-            self._open().sendall(hiredis.pack_command(words))
+            sock = self._open()
+            self._waiting = True
+            sock.sendall(hiredis.pack_command(words))
         except OSError as error:
             self.close()
             raise StoreUnavailable(_SILENT if isinstance(error, _TIMED_OUT) else _LOST) from error
         except BaseException:
             self.close()
             raise
-
-    def receive(self) -> Any:
-        """The next reply."""
-        return self._checked(self._reply())
 
     def received(self) -> Any:
         """A reply that has arrived in full, ``None`` where none has; ``False`` for one that says nothing was there.
@@ -121,6 +138,7 @@ class Connection:
         reply = self._reader.gets()
         if reply is False:
             return None
+        self._waiting = False
         return False if reply is None else self._checked(reply)
 
     def stale(self) -> bool:
@@ -136,6 +154,7 @@ class Connection:
     def close(self) -> None:
         """Closes the connection; the next use opens a new one."""
         sock, self._socket = self._socket, None
+        self._waiting = False
         if sock is not None:
             # In a forked process this closes a copy of the descriptor, and says nothing to the server.
             sock.close()
@@ -152,6 +171,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
+        self._waiting = False
         return reply
 
     def _feed(self) -> None:
@@ -174,7 +194,9 @@ class Connection:
         word = next((w for w in message.replace("-", " ").split() if w in _RULES), None)
         if word == "MOVED":
             host, _, port = message.rpartition(" ")[2].rpartition(":")
-            self._where = (host or self._where[0], int(port))
+            self._where = (host, int(port))
+            self.close()
+            return _Moved(_RULES[word])
         if word not in _SAME_SERVER:
             self.close()
         if word is None:
@@ -188,54 +210,23 @@ class Connection:
             if self._pid == os.getpid():
                 return self._socket
             self.close()
+        address = parse(self._url)
+        where, self._where = self._where, None
+        host, port = where or (address.host, address.port)
         try:
-            sock = self._connected()
+            sock = _connected(address, (host or address.host, port))
         except OSError as error:
-            # The next attempt begins where the setting says, wherever a cluster had sent us.
-            self._where = (self._address.host, self._address.port)
-            raise StoreUnavailable(_UNREACHABLE) from error
+            # By its name: the class is in a module that is only loaded for TLS.
+            secure = type(error).__name__.startswith("SSL")
+            raise StoreUnavailable(_UNTRUSTED if secure else _UNREACHABLE) from error
         self._socket, self._pid = sock, os.getpid()
         self._reader = hiredis.Reader(encoding="utf-8")
-        self._log_in()
+        self._log_in(address)
+        # A cluster's node stays where we are, also for the next connection, as long as it answers.
+        self._where = where
         return sock
 
-    def _connected(self) -> Any:
-        address = self._address
-        if address.path:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                sock.settimeout(TIMEOUT)
-                sock.connect(address.path)
-            except BaseException:
-                sock.close()
-                raise
-        else:
-            sock = socket.create_connection(self._where, TIMEOUT)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if address.tls:
-            return self._secured(sock)
-        import struct
-
-        # A timeout of Python's would poll before each receive.
-        sock.settimeout(None)
-        limit = struct.pack("ll", int(TIMEOUT), int(TIMEOUT % 1 * 1_000_000))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        return sock
-
-    def _secured(self, sock: socket.socket) -> Any:
-        import ssl
-
-        try:
-            context = ssl.create_default_context(cafile=self._address.ca_file or None)
-            return context.wrap_socket(sock, server_hostname=self._where[0])
-        except BaseException:
-            sock.close()
-            raise
-
-    def _log_in(self) -> None:
-        address = self._address
+    def _log_in(self, address: Address) -> None:
         if address.password:
             login = (address.user, address.password) if address.user else (address.password,)
             self._greet("AUTH", *login, rule=_LOGIN)
@@ -249,3 +240,34 @@ class Connection:
             known = self._refused(str(reply))
             self.close()
             raise known if known.transient else StoreUnavailable(rule)
+
+
+def _connected(address: Address, where: tuple[str, int]) -> Any:
+    """A socket that is connected to ``where``, or to the address's path, and bounded in all it does."""
+    if address.path:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        sock = socket.create_connection(where, TIMEOUT)
+    try:
+        if address.path:
+            sock.settimeout(TIMEOUT)
+            sock.connect(address.path)
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if address.tls:
+            import ssl
+
+            context = ssl.create_default_context(cafile=address.ca_file or None)
+            return context.wrap_socket(sock, server_hostname=where[0])
+        import struct
+
+        # A timeout of Python's would poll before each receive.
+        sock.settimeout(None)
+        limit = struct.pack("ll", int(TIMEOUT), int(TIMEOUT % 1 * 1_000_000))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

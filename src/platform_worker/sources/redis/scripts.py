@@ -6,8 +6,9 @@ hash tag, so that a cluster keeps them on one node.
 
 Keys, after the prefix: ``job:<member>`` a hash, ``big:<member>`` its large values, ``jobs`` every id by its sequence
 number, ``waiting:<queue>`` members by priority and ``run_at``, ``leases`` members by the end of the lease,
-``finished:<status>`` members by the time they finished, ``unique`` the ids of unfinished jobs by their key, ``counts``,
-``paused``, ``seq``, and ``bell:<queue>``. A member is the sequence number in 14 digits: so equal scores are in order.
+``finished:<status>`` members by the time they finished, ``unique`` the ids of unfinished jobs by their key, ``counts``
+of the statuses that no index counts, ``queues`` that ever had a job, ``paused``, ``seq``, and ``bell:<queue>``. A
+member is the sequence number in 14 digits: so equal scores are in order.
 """
 
 from __future__ import annotations
@@ -35,23 +36,22 @@ local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
-#: Counting, ringing, and large values: short ones stay in the job's hash, which so keeps its compact form.
+#: Counting; how many are queued or processing is not counted, the indexes know. And the score of a waiting job.
+COUNT = """
+local LEVEL = 8796093022208 -- 2^43: longer than any time in milliseconds; a score is priority * LEVEL + run_at
+
+local function count(status, queue, n)
+  if status == 'queued' or status == 'processing' then return end
+  local field = status .. ' ' .. queue
+  if call('HINCRBY', base .. 'counts', field, n) == 0 then call('HDEL', base .. 'counts', field) end
+end
+
+"""
+
+#: Ringing, and large values: short ones stay in the job's hash, which so keeps its compact form.
 COMMON = """
-local LEVEL = 8796093022208 -- 2^43: longer than any time in milliseconds; a waiting job's score is priority and time
 local WAITS = {queued = true, retry_wait = true}
 local ENDED = {completed = true, failed = true, cancelled = true}
-local counts = {}
-
-local function count(queue, status, n)
-  local field = status .. ' ' .. queue
-  counts[field] = (counts[field] or 0) + n
-end
-
-local function flush()
-  for field, n in pairs(counts) do
-    if n ~= 0 then call('HINCRBY', base .. 'counts', field, n) end
-  end
-end
 
 local function ring(queue, n)
   local bell = base .. 'bell:' .. queue
@@ -77,16 +77,16 @@ end
 #: A job's life, and moving it to another status with everything that depends on it.
 LIFE = """
 local function life(member)
-  local v = call('HMGET', base .. 'job:' .. member, 'status', 'token', 'attempt', 'max_attempts', 'interruptions',
-    'losses', 'cancel_requested', 'run_at', 'backoff_ms', 'queue', 'priority', 'id', 'unique', 'watched', 'deadline',
-    'owner', 'settled', 'error')
+  local v = call('HMGET', base .. 'job:' .. member, 'status', 'spec', 'token', 'attempt', 'interruptions', 'losses',
+    'cancel_requested', 'run_at', 'id', 'unique', 'watched', 'deadline', 'settled', 'error')
   if not v[1] then return nil end
+  local queue, priority, max_attempts, _, backoff_ms = string.match(v[2], SPEC)
   return {
-    member = member, status = v[1], token = tonumber(v[2] or 0), attempt = tonumber(v[3] or 0),
-    max_attempts = tonumber(v[4]), interruptions = tonumber(v[5] or 0), losses = tonumber(v[6] or 0),
-    cancel_requested = v[7] == '1', run_at = tonumber(v[8]), backoff_ms = tonumber(v[9]), queue = v[10],
-    priority = tonumber(v[11]), id = v[12], unique = v[13], watched = v[14], deadline = tonumber(v[15] or 0),
-    owner = v[16], settled = tonumber(v[17] or 0), error = v[18],
+    member = member, status = v[1], queue = queue, priority = tonumber(priority), max_attempts = tonumber(max_attempts),
+    backoff_ms = tonumber(backoff_ms), token = tonumber(v[3] or 0), attempt = tonumber(v[4] or 0),
+    interruptions = tonumber(v[5] or 0), losses = tonumber(v[6] or 0), cancel_requested = v[7] == '1',
+    run_at = tonumber(v[8]), id = v[9], unique = v[10], watched = v[11], deadline = tonumber(v[12] or 0),
+    settled = tonumber(v[13] or 0), error = v[14],
   }
 end
 
@@ -109,10 +109,16 @@ local function move(job, status, fields)
     call('ZADD', base .. 'waiting:' .. queue, job.priority * LEVEL + job.run_at, member)
     if status == 'queued' then ring(queue, 1) end
   end
-  count(queue, job.status, -1)
-  count(queue, status, 1)
+  count(job.status, queue, -1)
+  count(status, queue, 1)
   call('HSET', base .. 'job:' .. member, 'status', status, unpack(fields))
 end
+"""
+
+#: What of a job never changes, and is not looked for: queue, priority, max_attempts, timeout_ms, backoff_ms,
+#: enqueued_at. One value of few bytes costs a server less than six.
+SPEC = """
+local SPEC = '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
 """
 
 #: What fails, releases, or loses a claim does: ``fields`` may hold something to write already.
@@ -144,10 +150,10 @@ local soonest = nil
 
 local function next_due(first)
   for i = first, #ARGV do
-    local waiting, from = base .. 'waiting:' .. ARGV[i], '-inf'
-    local found = call('ZRANGEBYSCORE', waiting, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if found[1] and call('SISMEMBER', base .. 'paused', ARGV[i]) == 1 then found = {} end
-    while found[1] do
+    local waiting = base .. 'waiting:' .. ARGV[i]
+    local found = call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
+    -- A queue that is paused says so in the first place.
+    while found[1] and found[1] ~= 'paused' do
       local priority = math.floor(found[2] / LEVEL)
       local run_at = found[2] - priority * LEVEL
       if run_at <= now then return found[1], ARGV[i] end
@@ -159,30 +165,9 @@ local function next_due(first)
 end
 
 local function handed(member, v, token, attempt)
-  local data = v[6]
-  if data == '' then data = call('HGET', base .. 'big:' .. member, 'data') end
-  return {member, v[1], v[2], v[3], attempt, v[4], token, v[5], data}
-end
-
--- A job, or the milliseconds until the first one is due, -1 where none waits.
-local function claim(owner, lease_ms, first)
-  local member, queue = next_due(first)
-  if not member then
-    -- Nothing to be had, so no ring means anything any more.
-    for i = first, #ARGV do call('DEL', base .. 'bell:' .. ARGV[i]) end
-    return soonest and soonest - now or -1
-  end
-  local key = base .. 'job:' .. member
-  local v = call('HMGET', key, 'id', 'task', 'queue', 'max_attempts', 'timeout_ms', 'data', 'token', 'attempt',
-    'status')
-  local token, attempt, timeout_ms = (v[7] or 0) + 1, (v[8] or 0) + 1, tonumber(v[5])
-  call('ZREM', base .. 'waiting:' .. queue, member)
-  call('ZADD', base .. 'leases', now + lease_ms, member)
-  if timeout_ms > 0 then call('HSET', key, 'deadline', now + timeout_ms) end
-  call('HSET', key, 'status', 'processing', 'token', token, 'attempt', attempt, 'started_at', now, 'owner', owner)
-  count(queue, v[9], -1)
-  count(queue, 'processing', 1)
-  return handed(member, v, token, attempt)
+  local data = v[4]
+  if data == '' then data = call('HGET', base .. 'big:' .. member, 'data') or 'null' end
+  return {member, v[1], v[2], v[3], attempt, token, data}
 end
 
 -- What this very worker was given in a reply that never arrived: it holds nothing else now.
@@ -190,35 +175,82 @@ local function adopt(owner, lease_ms)
   for _, member in ipairs(call('ZRANGE', base .. 'leases', 0, -1)) do
     local key = base .. 'job:' .. member
     if call('HGET', key, 'owner') == owner then
-      local v = call('HMGET', key, 'id', 'task', 'queue', 'max_attempts', 'timeout_ms', 'data', 'token', 'attempt')
+      local v = call('HMGET', key, 'id', 'task', 'spec', 'data', 'token', 'attempt', 'timeout_ms')
       call('ZADD', base .. 'leases', now + lease_ms, member)
-      if tonumber(v[5]) > 0 then call('HSET', key, 'deadline', now + v[5]) end
-      return handed(member, v, tonumber(v[7]), tonumber(v[8]))
+      if v[7] then call('HSET', key, 'deadline', now + v[7]) end
+      return handed(member, v, tonumber(v[5]), tonumber(v[6]))
     end
   end
 end
 
-local function claim_or_adopt(again, owner, lease_ms, first)
-  return again == '1' and adopt(owner, lease_ms) or claim(owner, lease_ms, first)
+-- A job, or the milliseconds until the first one is due, -1 where none waits.
+local function claim(again, owner, lease_ms, first)
+  local adopted = again == '1' and adopt(owner, lease_ms)
+  if adopted then return adopted end
+  local member, queue = next_due(first)
+  if not member then
+    -- Nothing to be had, so no ring means anything any more.
+    for i = first, #ARGV do call('DEL', base .. 'bell:' .. ARGV[i]) end
+    return soonest and soonest - now or -1
+  end
+  local key = base .. 'job:' .. member
+  local v = call('HMGET', key, 'id', 'task', 'spec', 'data', 'token', 'attempt', 'timeout_ms', 'status')
+  if not v[1] then
+    -- Its record was deleted by hand, or by a server that is short of memory. Look again at once.
+    call('ZREM', base .. 'waiting:' .. queue, member)
+    return 0
+  end
+  local token, attempt = (v[5] or 0) + 1, (v[6] or 0) + 1
+  call('ZREM', base .. 'waiting:' .. queue, member)
+  call('ZADD', base .. 'leases', now + lease_ms, member)
+  call('HSET', key, 'status', 'processing', 'token', token, 'attempt', attempt, 'started_at', now, 'owner', owner)
+  if v[7] then call('HSET', key, 'deadline', now + v[7]) end
+  count(v[8], queue, -1)
+  return handed(member, v, token, attempt)
 end
 """
 
 #: ARGV: again, owner, lease_ms, queues…
-CLAIM = Script(
-    "claim",
-    COMMON,
+CLAIM = Script("claim", COUNT, NEXT, "return claim(ARGV[1], ARGV[2], ARGV[3], 4)")
+
+#: Settles what went well, which is what most jobs do. ARGV: member, token, result, queue, id, whether to claim the
+#: next, and as for ``CLAIM``. The reply: 0 or 1 for stale, and what ``CLAIM`` replies.
+COMPLETE = Script(
+    "complete",
+    COUNT,
     NEXT,
     """
-local reply = claim_or_adopt(ARGV[1], ARGV[2], ARGV[3], 4)
-flush()
-return reply
+local member, queue = ARGV[1], ARGV[4]
+local key = base .. 'job:' .. member
+local v = call('HMGET', key, 'token', 'status', 'error', 'unique', 'watched')
+local stale = 0
+if v[1] ~= ARGV[2] or v[2] ~= 'processing' then
+  -- Ours all the same, where the reply to this very settlement was lost.
+  if v[1] ~= ARGV[2] or v[2] ~= 'completed' or ARGV[7] == '0' then stale = 1 end
+else
+  local result = ARGV[3]
+  if #result > 64 then
+    call('HSET', base .. 'big:' .. member, 'result', result)
+    result = ''
+  end
+  call('ZREM', base .. 'leases', member)
+  call('ZADD', base .. 'finished:completed', now, member)
+  call('HSET', key, 'status', 'completed', 'finished_at', now, 'result', result)
+  if v[3] then call('HDEL', key, 'error') end
+  if v[4] then call('HDEL', base .. 'unique', v[4]) end
+  if v[5] then call('PUBLISH', base .. 'ended:' .. ARGV[5], 'completed') end
+  count('completed', queue, 1)
+end
+return {stale, ARGV[6] == '1' and claim(ARGV[7], ARGV[8], ARGV[9], 10) or -2}
 """,
 )
 
-#: ARGV: member, token, event, its text, text if cancelled, final, after_ms, luck, longest, jitter, then whether to
-#: claim the next, and as for ``CLAIM``. The reply: 0 or 1 for stale, and what ``CLAIM`` replies.
+#: Settles what did not. ARGV: member, token, event, error, error if cancelled, final, after_ms, luck, longest, jitter,
+#: whether to claim the next, and as for ``CLAIM``. The reply as of ``COMPLETE``.
 SETTLE = Script(
     "settle",
+    SPEC,
+    COUNT,
     COMMON,
     LIFE,
     CELLS,
@@ -230,12 +262,8 @@ if not job or job.status ~= 'processing' or job.token ~= token then
   -- Ours all the same, where the reply to this very settlement was lost.
   if not job or ARGV[12] == '0' or job.settled ~= token then stale = 1 end
 else
-  local event, fields = ARGV[3], {'settled', ARGV[2]}
-  if event == 'complete' then
-    put(job.member, fields, 'result', ARGV[4])
-    if job.error then call('HDEL', base .. 'job:' .. job.member, 'error') end
-    move(job, 'completed', fields)
-  elseif event == 'fail' then
+  local fields = {'settled', ARGV[2]}
+  if ARGV[3] == 'fail' then
     fail(job, fields, ARGV[4], ARGV[5], ARGV[6] == '1', tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9]), ARGV[10])
   elseif job.cancel_requested then
     cancel(job, fields, ARGV[5])
@@ -245,10 +273,7 @@ else
     move(job, 'queued', fields)
   end
 end
-local following = -2
-if ARGV[11] == '1' then following = claim_or_adopt(ARGV[12], ARGV[13], ARGV[14], 15) end
-flush()
-return {stale, following}
+return {stale, ARGV[11] == '1' and claim(ARGV[12], ARGV[13], ARGV[14], 15) or -2}
 """,
 )
 
@@ -267,106 +292,5 @@ if ARGV[4] ~= '' then
   call('HSET', key, unpack(fields))
 end
 return {1, v[3] == '1' and 1 or 0}
-""",
-)
-
-#: Ends one claim whose worker is gone, by its deadline where that was the reason.
-LOSE = """
-local function json(reason, message, type)
-  return '{"message":"' .. message .. '","reason":"' .. reason .. '","type":' .. type .. '}'
-end
-
--- One chance for a batch, another for each job of it.
-local function lose(job, luck, longest, jitter, grace)
-  local fields, nothing = {}, 'null'
-  if job.deadline > 0 and now >= job.deadline + grace then
-    local message, type = 'its time was up and its worker was ended', '"JobTimeout"'
-    return fail(job, fields, json('timeout', message, type), json('cancelled', message, type), false, nil, luck,
-      longest, jitter)
-  end
-  local message = 'its worker was lost'
-  if job.cancel_requested then return cancel(job, fields, json('cancelled', message, nothing)) end
-  fields[1], fields[2] = 'losses', job.losses + 1
-  put(job.member, fields, 'error', json('worker-lost', message, nothing))
-  if job.attempt >= job.max_attempts then return move(job, 'failed', fields) end
-  if job.losses == 0 then return move(job, 'queued', fields) end
-  job.run_at = now + wait(job, luck, longest, jitter)
-  fields[#fields + 1] = 'run_at'
-  fields[#fields + 1] = job.run_at
-  move(job, 'retry_wait', fields)
-end
-
-local function luck_of(luck, i)
-  return (luck + i * 0.618033988749895) % 1
-end
-"""
-
-#: Ends a batch of claims whose lease has ended. ARGV: batch, luck, longest, jitter, grace.
-EXPIRED = Script(
-    "expired",
-    COMMON,
-    LIFE,
-    CELLS,
-    LOSE,
-    """
-local members = call('ZRANGEBYSCORE', base .. 'leases', '-inf', now, 'LIMIT', 0, ARGV[1])
-for i, member in ipairs(members) do
-  lose(life(member), luck_of(ARGV[2], i - 1), tonumber(ARGV[3]), ARGV[4], ARGV[5])
-end
-flush()
-return #members
-""",
-)
-
-#: Ends the claims of a pool's older generations and of a slot's older incarnations, among a batch of all claims.
-#: ARGV: batch, luck, longest, jitter, grace, how many to pass over, generation, slot, incarnation, pool.
-#: The reply: how many have ended, and how many to pass over next, -1 where that was the last batch.
-GONE = Script(
-    "gone",
-    COMMON,
-    LIFE,
-    CELLS,
-    LOSE,
-    """
-local size, skip = tonumber(ARGV[1]), tonumber(ARGV[6])
-local generation, slot, incarnation = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local members = call('ZRANGE', base .. 'leases', skip, skip + size - 1)
-local ended = 0
-for _, member in ipairs(members) do
-  local owner = call('HGET', base .. 'job:' .. member, 'owner') or ''
-  local g, s, i, pool = string.match(owner, '^(%d+) (%d+) (%d+) (.*)$')
-  g, s, i = tonumber(g), tonumber(s), tonumber(i)
-  if pool == ARGV[10] and (g < generation or (g == generation and s == slot and i < incarnation)) then
-    lose(life(member), luck_of(ARGV[2], ended), tonumber(ARGV[3]), ARGV[4], ARGV[5])
-    ended = ended + 1
-  end
-end
-flush()
-return {ended, #members < size and -1 or skip + #members - ended}
-""",
-)
-
-#: Removes a batch of finished jobs. ARGV: batch, whether the next is an age or a time, the age they have passed or the
-#: time before which they finished, and their statuses.
-REMOVE = Script(
-    "remove",
-    COMMON,
-    """
-local left, before, removed = tonumber(ARGV[1]), tonumber(ARGV[3]), 0
-if ARGV[2] == 'age' then before = now - before end
-for i = 4, #ARGV do
-  local finished = base .. 'finished:' .. ARGV[i]
-  local members = call('ZRANGEBYSCORE', finished, '-inf', '(' .. string.format('%.0f', before), 'LIMIT', 0, left)
-  for _, member in ipairs(members) do
-    local v = call('HMGET', base .. 'job:' .. member, 'id', 'queue')
-    call('ZREM', finished, member)
-    call('ZREM', base .. 'jobs', v[1])
-    call('UNLINK', base .. 'job:' .. member, base .. 'big:' .. member)
-    count(v[2], ARGV[i], -1)
-  end
-  removed, left = removed + #members, left - #members
-end
-flush()
-return removed
 """,
 )

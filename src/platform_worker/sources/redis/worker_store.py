@@ -9,8 +9,7 @@ import time
 from platform_worker.jobs import model
 from platform_worker.jobs.ids import luck
 from platform_worker.jobs.store import Claimed, Held, StoreUnavailable
-from platform_worker.sources.redis import scripts
-from platform_worker.sources.redis.address import parse
+from platform_worker.sources.redis import scripts, upkeep_scripts
 from platform_worker.sources.redis.bell import Bell
 from platform_worker.sources.redis.connection import Connection
 
@@ -44,12 +43,12 @@ class RedisWorkerStore:
     """
 
     def __init__(self, url: str, prefix: str, queue: Mapping[str, Any], identity: WorkerIdentity) -> None:
-        address, base = parse(url), base_of(prefix)
-        self._main = Connection(address, base)
-        self._side = Connection(address, base)
+        base = base_of(prefix)
+        self._main = Connection(url, base)
+        self._side = Connection(url, base)
         self._side_lock = _thread.allocate_lock()
         self._names = tuple(queue["names"])
-        self._bell = Bell(Connection(address, base), [f"{base}bell:{name}" for name in self._names])
+        self._bell = Bell(Connection(url, base), [f"{base}bell:{name}" for name in self._names])
         self._lease_ms = int(queue["lease_ms"])
         self._retention_ms = int(queue["retention_ms"])
         self._backoff = (int(queue["backoff_max_ms"]), repr(float(queue["backoff_jitter"])))
@@ -74,16 +73,13 @@ class RedisWorkerStore:
         patience: Patience,  # noqa: ARG002
         claim_next: bool,
     ) -> tuple[bool, Claimed | None]:
-        stale, following = self._run(
-            scripts.SETTLE,
-            claimed.key,
-            claimed.token,
-            *_arguments(event),
-            *self._backoff,
-            int(claim_next),
-            int(self._unsure),
-            *self._claimant,
-        )
+        tail = (int(claim_next), int(self._unsure), *self._claimant)
+        what = (claimed.key, claimed.token)
+        if type(event) is model.Complete:
+            about = (event.result, claimed.queue, claimed.id)
+            stale, following = self._run(scripts.COMPLETE, *what, *about, *tail)
+        else:
+            stale, following = self._run(scripts.SETTLE, *what, *_arguments(event), *self._backoff, *tail)
         if not claim_next:
             return not stale, None
         self._unsure = False
@@ -98,7 +94,7 @@ class RedisWorkerStore:
         count = skip = 0
         while skip >= 0:
             ended, skip = self._run(
-                scripts.GONE,
+                upkeep_scripts.GONE,
                 *self._recovery(_GONE_BATCH),
                 skip,
                 who.generation,
@@ -110,14 +106,14 @@ class RedisWorkerStore:
         return count
 
     def recover_expired(self, patience: Patience) -> int:  # noqa: ARG002
-        count = ended = self._run(scripts.EXPIRED, *self._recovery(_RECOVER_BATCH))
+        count = ended = self._run(upkeep_scripts.EXPIRED, *self._recovery(_RECOVER_BATCH))
         while ended == _RECOVER_BATCH:
-            ended = self._run(scripts.EXPIRED, *self._recovery(_RECOVER_BATCH))
+            ended = self._run(upkeep_scripts.EXPIRED, *self._recovery(_RECOVER_BATCH))
             count += ended
         return int(count)
 
     def sweep(self, patience: Patience) -> int:  # noqa: ARG002
-        return int(self._run(scripts.REMOVE, _SWEEP_BATCH, "age", self._retention_ms, *sorted(model.FINISHED)))
+        return int(self._run(upkeep_scripts.REMOVE, _SWEEP_BATCH, "age", self._retention_ms, *sorted(model.FINISHED)))
 
     def renew(self, claimed: Claimed, progress: str | None) -> Held:
         return self._held(claimed, self._lease_ms, progress or "")
@@ -164,14 +160,13 @@ class RedisWorkerStore:
         if isinstance(reply, int):
             self._due = None if reply < 0 else time.monotonic() + reply / 1000
             return None
-        member, id, task, queue, attempt, max_attempts, token, timeout_ms, data = reply
-        return Claimed(member, id, task, queue, int(attempt), int(max_attempts), int(token), int(timeout_ms), data)
+        member, id, task, spec, attempt, token, data = reply
+        queue, _, max_attempts, timeout_ms, _, _ = spec.split(" ")
+        return Claimed(member, id, task, queue, attempt, int(max_attempts), token, int(timeout_ms), data)
 
 
 def _arguments(event: model.Event) -> tuple[str | int, ...]:
-    """The settlement's event, its text, the text if the job was cancelled, final, after_ms, luck."""
-    if isinstance(event, model.Complete):
-        return ("complete", event.result, "", "", "", "")
+    """The settlement's event, the error, the error if the job was cancelled, final, after_ms, luck."""
     if isinstance(event, model.Release):
         return ("release", "", _error("cancelled", "cancelled while it ran", None), "", "", "")
     if isinstance(event, model.Fail):
