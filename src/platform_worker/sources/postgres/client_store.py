@@ -27,7 +27,10 @@ _CLOCK_SECONDS = 30.0
 #: A person waits longer than a worker: for counts, for lists.
 _STATEMENT_TIMEOUT_MS = 120_000
 
-_WATCH = "UPDATE {s}.jobs SET watched = true WHERE id = $1 AND finished_at IS NULL RETURNING 1"
+# Nothing where the job has ended, or is gone; written once.
+_WATCH = """WITH watched AS (
+        UPDATE {s}.jobs SET watched = true WHERE id = $1 AND finished_at IS NULL AND NOT watched RETURNING 1
+    ) SELECT 1 FROM watched UNION ALL SELECT 1 FROM {s}.jobs WHERE id = $1 AND finished_at IS NULL"""
 _PAUSE = "INSERT INTO {s}.paused VALUES ($1) ON CONFLICT DO NOTHING"
 _RESUME = "WITH gone AS (DELETE FROM {s}.paused WHERE queue = $1) SELECT 1"
 
@@ -110,26 +113,24 @@ class PostgresClientStore:
         connection = Connection(self._url, self._connection.schema)
         bell = Bell(connection, schema.result_channel(id), lambda _: True, count=False)
         try:
-            bell.show()
-            if not self._connection.run(_WATCH, id):
-                return True
             while True:
-                left = _LOOK_AGAIN_MS if until is None else int((until - time.monotonic()) * 1000)
-                if left <= 0:
-                    return self._finished(id)
-                bell.wait(-1, min(left, _LOOK_AGAIN_MS))
-                if self._finished(id):
-                    return True
                 bell.show()
+                left = _LOOK_AGAIN_MS if until is None else int((until - time.monotonic()) * 1000)
+                try:
+                    # Between the look before and the bell it may have ended: this look is the one that counts.
+                    if not self._connection.run(_WATCH, id):
+                        return True
+                except StoreUnavailable as error:
+                    if left <= 0 or not error.transient:
+                        raise
+                if left <= 0:
+                    return False
+                bell.wait(-1, min(left, _LOOK_AGAIN_MS))
         finally:
             bell.close()
 
     def close(self) -> None:
         self._connection.close()
-
-    def _finished(self, id: str) -> bool:
-        found = self._connection.run("SELECT finished_at IS NULL FROM {s}.jobs WHERE id = $1", id)
-        return not found or found[0][0] == "f"
 
     def _seq(self, id: str) -> str:
         found = self._connection.run("SELECT seq FROM {s}.jobs WHERE id = $1", id) if is_id(id) else []

@@ -44,19 +44,30 @@ _LOOK_MS = 200
 #: Sessions of the parents of this process: left alone, since whoever ends one ends it for its owner.
 _parents: list[psycopg.Connection] = []
 
-# Of a session that is ours alone: behind a pooler the settings would be somebody else's next.
+# The settings are of a session that is ours alone: behind a pooler they would be somebody else's next.
 _BEGIN = """SELECT version, current_setting('server_encoding'), pg_backend_pid(), CASE pg_backend_pid() WHEN $1 THEN
-    set_config('default_transaction_isolation', 'read committed', false) || set_config('statement_timeout', $2, false)
-    END FROM {s}.meta"""
+    (SELECT count(set_config(name, value, false)) FROM unnest($2::text[], $3::text[]) AS s(name, value)) END
+    FROM {s}.meta"""
 
 
 class Connection:
     """A session that opens itself again after an error, and in a forked process. Not for two threads at once."""
 
-    def __init__(self, url: str, schema_name: str, *, statement_timeout_ms: int = _STATEMENT_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema_name: str,
+        *,
+        statement_timeout_ms: int = _STATEMENT_TIMEOUT_MS,
+        settings: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self.schema = schema_name
         self._url = url
-        self._statement_timeout_ms = statement_timeout_ms
+        self._settings = (
+            ("statement_timeout", str(statement_timeout_ms)),
+            ("default_transaction_isolation", "read committed"),
+            *settings,
+        )
         self._session: psycopg.Connection | None = None
         #: Whether an answer is still to be taken.
         self._sent = False
@@ -183,13 +194,15 @@ class Connection:
         """Drops a session that has ended while nobody used it."""
         poll = select.poll()
         poll.register(pg.socket, select.POLLIN)
-        if poll.poll(0):
+        # A last word of the server's may stand before its end.
+        while self._session is not None and poll.poll(0):
             try:
                 pg.consume_input()
-                if pg.status == _bad():
-                    self.close()
             except _libpq_error():
                 self.close()
+            else:
+                if pg.status == _bad():
+                    self.close()
 
     def _connect(self) -> None:
         session = connect(self._url)
@@ -202,7 +215,8 @@ class Connection:
 
     def _begin(self, session: psycopg.Connection) -> None:
         pg = session.pgconn
-        values = (pg.backend_pid, self._statement_timeout_ms)
+        names, settings = zip(*self._settings, strict=True)
+        values = (pg.backend_pid, names, settings)
         for fresh in (True, False):
             self._send(pg, [(_BEGIN, values)])
             (answer,) = self._answers(pg, 1, None, time.monotonic() + ANSWER_SECONDS)

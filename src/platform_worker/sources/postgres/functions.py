@@ -1,8 +1,11 @@
 """What runs inside the database, so that claiming, and settling with the next claim, is one round trip.
 
 Functions of PL/pgSQL keep the plans of their statements for the life of a session. A plain statement would be planned
-each time: prepared statements do not work through a pooler that gives each transaction another session. Seqscan and
-sort are off in the claim, since a plan that was made when the table was empty must serve when it has a million rows.
+each time: prepared statements do not work through a pooler that gives each transaction another session.
+
+A plan that was made when the table was empty must serve when it has a million rows. So a worker's session plans with
+indexes alone (``PLANNER``); where sessions are pooled, the function ``pooled_turn`` does so for its own duration, which
+costs each call a little.
 """
 
 from __future__ import annotations
@@ -12,6 +15,12 @@ _WAITING = "j.status IN ('queued', 'retry_wait')"
 #: The columns of ``model.Life``, in its order, as one text: what a decision was made about, to compare with.
 LIFE = """concat_ws(',', j.status, j.token, j.attempt, j.max_attempts, j.interruptions, j.losses, j.cancel_requested,
     j.run_at, j.backoff_ms)"""
+
+#: What a session that only works off jobs is set to.
+PLANNER = (
+    ("enable_seqscan", "off"), ("enable_sort", "off"), ("enable_bitmapscan", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+)  # fmt: skip
 
 _CLOCK = """
 CREATE FUNCTION {s}.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
@@ -26,23 +35,47 @@ _CLAIMANT = """
     a_names text[], a_lease_ms bigint, a_pool text, a_generation bigint, a_slot integer, a_incarnation bigint,
     a_unsure boolean"""
 
-# Queues in their order; in a queue the first priority that has anything, its first due job that nobody else is just
-# claiming; where it has none that is due, the next priority. Without a job: when the first one will be due.
+_TURN_IN = f"""
+    a_key bigint, a_token bigint, a_result text, a_life text, a_changes jsonb, a_ahead boolean, {_CLAIMANT}"""
+
+# One turn of a worker: settles the job in hand, where there is one, and claims the next.
+#
+# With ``a_result`` the job is completed, as the model says; a repetition, after a reply was lost, fits. With
+# ``a_changes`` what the model decided about ``a_life`` is written; where the job has another life by now nothing
+# happens, and the decision has to be made again.
+#
+# The claim: queues in their order; in a queue the first priority that has anything, its first due job that nobody else
+# is just claiming; where it has none that is due, the next priority. Without a job: when the first one will be due.
 # ``a_unsure``: a reply may have been lost, so what this very worker holds already comes first.
-_CLAIM = f"""
-CREATE FUNCTION {{s}}.claim({_CLAIMANT}, a_not bigint, {_CLAIMED})
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off AS $$
+_TURN = f"""
+CREATE FUNCTION {{s}}.turn({_TURN_IN}, OUT o_settled boolean, {_CLAIMED}) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := {{s}}.now_ms();
     v_name text;
     v_priority integer;
     v_first bigint;
     v_soonest bigint;
+    v_watched boolean;
+    v_id uuid;
 BEGIN
+    IF a_result IS NOT NULL THEN
+        UPDATE {{s}}.jobs SET status = 'completed', finished_at = v_now, result = a_result, error = NULL
+        WHERE seq = a_key AND token = a_token AND status = 'processing' RETURNING watched, id INTO v_watched, v_id;
+        o_settled := FOUND;
+        IF v_watched THEN
+            PERFORM pg_notify({{result}} || v_id, '');
+        ELSIF NOT o_settled AND a_unsure THEN
+            o_settled := EXISTS (SELECT FROM {{s}}.jobs WHERE seq = a_key AND token = a_token AND status = 'completed');
+        END IF;
+    ELSIF a_changes IS NOT NULL THEN
+        o_settled := cardinality({{s}}.apply(ARRAY[a_key], ARRAY[a_life], ARRAY[a_changes], false)) > 0;
+        IF NOT o_settled THEN RETURN; END IF;
+    END IF;
+    IF NOT a_ahead THEN RETURN; END IF;
     IF a_unsure THEN
         UPDATE {{s}}.jobs SET lease_until = v_now + a_lease_ms WHERE seq = (
             SELECT j.seq FROM {{s}}.jobs j WHERE j.status = 'processing' AND j.pool_id = a_pool AND j.slot = a_slot
-            AND j.generation = a_generation AND j.incarnation = a_incarnation AND j.seq IS DISTINCT FROM a_not LIMIT 1)
+            AND j.generation = a_generation AND j.incarnation = a_incarnation AND j.seq IS DISTINCT FROM a_key LIMIT 1)
         RETURNING seq, id, task, queue, attempt, max_attempts, token, timeout_ms, data
         INTO o_key, o_id, o_task, o_queue, o_attempt, o_max_attempts, o_token, o_timeout_ms, o_data;
         IF FOUND THEN RETURN; END IF;
@@ -80,29 +113,14 @@ BEGIN
     o_key := NULL;
     o_due_in := v_soonest - v_now; -- null where nothing waits
 END $$;
-"""
 
-# What the model says of completing, and the next claim. A repetition, after a reply was lost, fits.
-_COMPLETE = f"""
-CREATE FUNCTION {{s}}.complete(
-    a_key bigint, a_token bigint, a_result text, a_ahead boolean, {_CLAIMANT}, OUT o_fits boolean, {_CLAIMED})
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_watched boolean;
-    v_id uuid;
+CREATE FUNCTION {{s}}.pooled_turn({_TURN_IN}, OUT o_settled boolean, {_CLAIMED}) LANGUAGE plpgsql
+{" ".join(f"SET {name} = {value}" for name, value in PLANNER)} AS $$
 BEGIN
-    UPDATE {{s}}.jobs SET status = 'completed', finished_at = {{s}}.now_ms(), result = a_result, error = NULL
-    WHERE seq = a_key AND token = a_token AND status = 'processing' RETURNING watched, id INTO v_watched, v_id;
-    o_fits := FOUND;
-    IF v_watched THEN
-        PERFORM pg_notify({{result}} || v_id, '');
-    ELSIF NOT o_fits AND a_unsure THEN
-        o_fits := EXISTS (SELECT FROM {{s}}.jobs WHERE seq = a_key AND token = a_token AND status = 'completed');
-    END IF;
-    IF a_ahead THEN
-        SELECT c.* INTO o_key, o_id, o_task, o_queue, o_attempt, o_max_attempts, o_token, o_timeout_ms, o_data, o_due_in
-        FROM {{s}}.claim(a_names, a_lease_ms, a_pool, a_generation, a_slot, a_incarnation, a_unsure, a_key) c;
-    END IF;
+    SELECT t.* INTO o_settled, o_key, o_id, o_task, o_queue, o_attempt, o_max_attempts, o_token, o_timeout_ms, o_data,
+        o_due_in
+    FROM {{s}}.turn(a_key, a_token, a_result, a_life, a_changes, a_ahead, a_names, a_lease_ms, a_pool, a_generation,
+        a_slot, a_incarnation, a_unsure) t;
 END $$;
 """
 
@@ -137,20 +155,6 @@ BEGIN
             PERFORM pg_notify({{bell}}, v_new.queue);
         END IF;
     END LOOP;
-END $$;
-"""
-
-# A settlement that the model has decided here, and the next claim.
-_SETTLE = f"""
-CREATE FUNCTION {{s}}.settle(
-    a_key bigint, a_life text, a_changes jsonb, a_ahead boolean, {_CLAIMANT}, OUT o_done boolean, {_CLAIMED})
-LANGUAGE plpgsql AS $$
-BEGIN
-    o_done := cardinality({{s}}.apply(ARRAY[a_key], ARRAY[a_life], ARRAY[a_changes], false)) > 0;
-    IF o_done AND a_ahead THEN
-        SELECT c.* INTO o_key, o_id, o_task, o_queue, o_attempt, o_max_attempts, o_token, o_timeout_ms, o_data, o_due_in
-        FROM {{s}}.claim(a_names, a_lease_ms, a_pool, a_generation, a_slot, a_incarnation, a_unsure, a_key) c;
-    END IF;
 END $$;
 """
 
@@ -212,4 +216,4 @@ BEGIN
 END $$;
 """
 
-CREATE = _CLOCK + _CLAIM + _COMPLETE + _APPLY + _SETTLE + _ENQUEUE + _RING
+CREATE = _CLOCK + _APPLY + _TURN + _ENQUEUE + _RING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platform_worker.errors import WorkerUsageError
-from platform_worker.sources.postgres import errors, schema
+from platform_worker.sources.postgres import schema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ def insert(connection: Connection, new: Sequence[Row], again: bool = False) -> t
     """
     values = _values(new)
     due = sorted({row.queue for row in new})
-    try:
-        ((now, ids),), _ = connection.run_all([(_ENQUEUE, (*values, again)), (_RING, (due,))])
-    except errors.ServerError as error:
-        if error.sqlstate == "22021":
-            raise WorkerUsageError("worker-job-invalid", hints=["unique: must not have the character NUL"]) from error
-        raise
+    ((now, ids),), _ = connection.run_all([(_ENQUEUE, (*values, again)), (_RING, (due,))])
     return [row.id for row in new] if ids is None else ids.strip("{}").split(","), int(now or 0)
 
 
@@ -55,6 +50,9 @@ def _typed(value: Value) -> Value:
 def _values(new: Sequence[Row]) -> tuple[Value, ...]:
     """The columns; what is to run at once gets its time from the server."""
     unique = tuple([row.unique for row in new])
+    if any(key is not None and "\0" in key for key in unique):
+        # Everything else is JSON, or printable.
+        raise WorkerUsageError("worker-job-invalid", hints=["unique: PostgreSQL keeps no text with the character NUL"])
     return (
         tuple([row.id for row in new]),
         tuple([row.task for row in new]),

@@ -11,6 +11,7 @@ from platform_worker.jobs.store import Claimed, Held, StoreUnavailable
 from platform_worker.sources.postgres import recovery, retention, rows, schema
 from platform_worker.sources.postgres.bell import Bell
 from platform_worker.sources.postgres.connection import Connection
+from platform_worker.sources.postgres.functions import PLANNER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 
     Patience = Callable[[float], None]
 
-_CLAIM = "SELECT * FROM {s}.claim($1, $2, $3, $4, $5, $6, $7, NULL)"
-_COMPLETE = "SELECT * FROM {s}.complete($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
-_SETTLE = "SELECT * FROM {s}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+_TURN = "SELECT * FROM {s}.turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+_POOLED_TURN = _TURN.replace("turn", "pooled_turn")
 _RENEW = """UPDATE {s}.jobs SET lease_until = {s}.now_ms() + $3::bigint, progress = coalesce($4, progress)
     WHERE seq = $1 AND token = $2 AND status = 'processing' RETURNING cancel_requested"""
 _LOOK = "SELECT cancel_requested FROM {s}.jobs WHERE seq = $1 AND token = $2 AND status = 'processing'"
@@ -39,7 +39,7 @@ class PostgresWorkerStore:
     """
 
     def __init__(self, url: str, schema_name: str, queue: Mapping[str, Any], identity: WorkerIdentity) -> None:
-        self._main = Connection(url, schema_name)
+        self._main = Connection(url, schema_name, settings=PLANNER)
         self._side = Connection(url, schema_name)
         self._side_lock = _thread.allocate_lock()
         names = tuple(queue["names"])
@@ -58,20 +58,13 @@ class PostgresWorkerStore:
         self._swept = 0
 
     def claim(self, patience: Patience) -> Claimed | None:
-        row = self._run(_CLAIM, *self._claimant, self._unsure, patience=patience)
-        self._unsure = False
-        return self._claimed(row)
+        return self._turn(patience, None, None, None, None, None, True)[1]
 
     def settle(
         self, claimed: Claimed, event: model.Event, patience: Patience, claim_next: bool
     ) -> tuple[bool, Claimed | None]:
         if type(event) is model.Complete:
-            values = (claimed.key, claimed.token, event.result, claim_next, *self._claimant, self._unsure)
-            fits, *row = self._run(_COMPLETE, *values, patience=patience)
-            if not claim_next:
-                return fits == "t", None
-            self._unsure = False
-            return fits == "t", self._claimed(row)
+            return self._turn(patience, claimed.key, claimed.token, event.result, None, None, claim_next)
         return self._settle_otherwise(claimed, event, patience, claim_next)
 
     def next_due(self) -> int | None:
@@ -119,12 +112,10 @@ class PostgresWorkerStore:
         following: list[Claimed | None] = []
 
         def write(life: str | None, changes: str) -> bool:
-            values = (claimed.key, life, changes, claim_next, *self._claimant, self._unsure)
-            done, *row = self._run(_SETTLE, *values, patience=patience)
-            if done == "t" and claim_next:
-                self._unsure = False
-                following.append(self._claimed(row))
-            return done == "t"
+            done, claim = self._turn(patience, claimed.key, claimed.token, None, life, changes, claim_next)
+            if done and claim_next:
+                following.append(claim)
+            return done
 
         refusal = rows.apply_event(self._main, claimed.key, event, self._backoff, patience, write)
         fits = refusal is None or (unsure and self._settled_before(claimed, patience))
@@ -137,13 +128,20 @@ class PostgresWorkerStore:
         found = self._main.run(_STATE, claimed.key, claimed.token, patience=patience)
         return bool(found) and found[0][0] != model.PROCESSING and '"worker-lost"' not in (found[0][1] or "")
 
-    def _run(self, statement: str, *values: Value, patience: Patience) -> Sequence[str | None]:
+    def _turn(self, patience: Patience, *values: Value) -> tuple[bool, Claimed | None]:
+        """Settles and claims, whichever is asked for; whether it was settled, and what was claimed."""
         try:
-            return self._main.run(statement, *values, patience=patience)[0]
+            statement = _POOLED_TURN if self._main.pooled else _TURN
+            row = self._main.run(statement, *values, *self._claimant, self._unsure, patience=patience)[0]
         except BaseException:
             # Also what interrupts a handler: whether the server has done it nobody knows.
             self._unsure = True
             raise
+        settled = row[0] == "t"
+        if not values[-1] or (values[-2] is not None and not settled):
+            return settled, None
+        self._unsure = False
+        return settled, self._claimed(row[1:])
 
     def _held(self, statement: str, *values: Value) -> Held:
         with self._side_lock:
