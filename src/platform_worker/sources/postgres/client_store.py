@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _LOOK_AGAIN_MS = 1000
 #: How long the server's clock is reckoned by ours before it is asked again, seconds.
 _CLOCK_SECONDS = 30.0
-#: A person waits longer than a worker: for counts, for lists.
-_STATEMENT_TIMEOUT_MS = 120_000
+#: Counting millions takes a while; seconds.
+_ANSWER_SECONDS = 120.0
 
 # Nothing where the job has ended, or is gone; written once.
 _WATCH = """WITH watched AS (
@@ -40,7 +40,7 @@ class PostgresClientStore:
 
     def __init__(self, url: str, schema_name: str, queue: Mapping[str, Any]) -> None:
         self._url = url
-        self._connection = Connection(url, schema_name, statement_timeout_ms=_STATEMENT_TIMEOUT_MS)
+        self._connection = Connection(url, schema_name, seconds=_ANSWER_SECONDS)
         self._backoff = Backoff(int(queue["backoff_max_ms"]), float(queue["backoff_jitter"]))
         #: The server's clock less our monotonic one, in milliseconds, and when that was found out.
         self._offset = 0.0

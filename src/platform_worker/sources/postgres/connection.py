@@ -32,13 +32,11 @@ _DEFAULTS = {
     "keepalives_idle": "10",
     "keepalives_interval": "3",
     "keepalives_count": "3",
-    "tcp_user_timeout": "10000",
+    "tcp_user_timeout": "5000",
     "application_name": "platform-worker",
 }
-#: A statement without an answer for so long is given up with its session, and tried again on another; seconds.
-ANSWER_SECONDS = 10.0
-#: The server gives it up a little later by itself.
-_STATEMENT_TIMEOUT_MS = 15_000
+#: A worker's statement without an answer for so long is given up with its session, and tried again on another; seconds.
+ANSWER_SECONDS = 5.0
 #: How often a wait looks whether it is still wanted.
 _LOOK_MS = 200
 #: Sessions of the parents of this process: left alone, since whoever ends one ends it for its owner.
@@ -58,13 +56,15 @@ class Connection:
         url: str,
         schema_name: str,
         *,
-        statement_timeout_ms: int = _STATEMENT_TIMEOUT_MS,
+        seconds: float = ANSWER_SECONDS,
         settings: Sequence[tuple[str, str]] = (),
     ) -> None:
         self.schema = schema_name
         self._url = url
+        self._seconds = seconds
         self._settings = (
-            ("statement_timeout", str(statement_timeout_ms)),
+            # The server gives it up a little later by itself.
+            ("statement_timeout", str(int(seconds * 1500))),
             ("default_transaction_isolation", "read committed"),
             *settings,
         )
@@ -89,11 +89,10 @@ class Connection:
         statements: Sequence[tuple[str, Sequence[Value]]],
         *,
         patience: Patience | None = None,
-        seconds: float = ANSWER_SECONDS,
     ) -> list[Rows]:
         """Several statements, a transaction each, in one round trip. Where one fails the next ones still happen."""
         pg = self._open()
-        until = time.monotonic() + seconds
+        until = time.monotonic() + self._seconds
         try:
             self._take_sent(pg, patience, until)
             self._send(pg, statements)
@@ -112,7 +111,7 @@ class Connection:
     def script(self, statements: str) -> None:
         """Several statements in one text, without parameters, as one transaction."""
         pg = self._open()
-        until = time.monotonic() + ANSWER_SECONDS
+        until = time.monotonic() + self._seconds
         try:
             self._take_sent(pg, None, until)
             pg.send_query(statements.encode())
@@ -219,7 +218,7 @@ class Connection:
         values = (pg.backend_pid, names, settings)
         for fresh in (True, False):
             self._send(pg, [(_BEGIN, values)])
-            (answer,) = self._answers(pg, 1, None, time.monotonic() + ANSWER_SECONDS)
+            (answer,) = self._answers(pg, 1, None, time.monotonic() + self._seconds)
             if fresh and sqlstate(answer) in errors.UNDEFINED:
                 migrate(session, self.schema)
                 continue
