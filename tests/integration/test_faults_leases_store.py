@@ -80,7 +80,7 @@ def test_two_pools_and_a_stranger_that_holds_the_lock_do_every_job_once(applicat
 
 def test_a_pool_stops_in_time_while_a_stranger_holds_the_lock(application: Make) -> None:
     """Killed in the end, it has said whose settlement could not be written; that job is taken up by the next start."""
-    app = application(worker={"stop_timeout_ms": 200, "force_kill_timeout_ms": 200})
+    app = application(worker={"stop_timeout_ms": 1000, "force_kill_timeout_ms": 500})
     pool = app.start()
     job = app.enqueue("gate")[0]
     under_way(app, job)
