@@ -22,20 +22,21 @@ if TYPE_CHECKING:
 
     Patience = Callable[[float], None]
 
+# Placeholders without numbers: Python 3.12.0 to 3.12.3 take a numbered one for a name, and warn.
 _NEXT = f"""SELECT {rows.LIFE}, seq, priority, id, task, timeout_ms, data FROM {JOBS}
-    WHERE status IN ('queued', 'retry_wait') AND queue=?1 AND priority>=?2
-    AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?1) ORDER BY priority, run_at, seq LIMIT 1"""
+    WHERE status IN ('queued', 'retry_wait') AND queue=? AND priority>=?
+    AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?) ORDER BY priority, run_at, seq LIMIT 1"""
 
 #: Since 3.35 a statement can say what it has changed.
 _RETURNING = sqlite3.sqlite_version_info >= (3, 35)
 
 # What ``model.CLAIM`` does to a job that is due, in one statement; the model's test holds the two together. It is asked
 # for the first job of the first queue: where that one is due, none goes before it.
-_CLAIM_FIRST = f"""UPDATE {JOBS} SET status='{model.PROCESSING}', token=token+1, attempt=attempt+1, started_at=?2,
-    lease_until=?3, lease_boot=?4, deadline=CASE timeout_ms WHEN 0 THEN NULL ELSE ?5+timeout_ms END,
-    pool_id=?6, generation=?7, slot=?8, incarnation=?9, room=NULL
-    WHERE run_at<=?2 AND seq=(SELECT seq FROM {JOBS} WHERE status IN ('queued', 'retry_wait') AND queue=?1
-        AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?1) ORDER BY priority, run_at, seq LIMIT 1)
+_CLAIM_FIRST = f"""UPDATE {JOBS} SET status='{model.PROCESSING}', token=token+1, attempt=attempt+1, started_at=?,
+    lease_until=?, lease_boot=?, deadline=CASE timeout_ms WHEN 0 THEN NULL ELSE ?+timeout_ms END,
+    pool_id=?, generation=?, slot=?, incarnation=?, room=NULL
+    WHERE run_at<=? AND seq=(SELECT seq FROM {JOBS} WHERE status IN ('queued', 'retry_wait') AND queue=?
+        AND NOT EXISTS (SELECT 1 FROM {PAUSED} WHERE queue=?) ORDER BY priority, run_at, seq LIMIT 1)
     RETURNING seq, id, task, queue, attempt, max_attempts, token, timeout_ms, data"""
 
 
@@ -155,7 +156,7 @@ class SqliteWorkerStore:
         now = clock.wall_ms()
         for name in self._names:
             priority = 0
-            while (row := connection.execute(_NEXT, (name, priority)).fetchone()) is not None:
+            while (row := connection.execute(_NEXT, (name, priority, name)).fetchone()) is not None:
                 if row[7] <= now:
                     return (*row, name)
                 # The first of this priority is not due, so none of it is: on to the next priority that has any.
@@ -166,7 +167,7 @@ class SqliteWorkerStore:
         soonest: int | None = None
         for name in self._names:
             priority = 0
-            while (row := connection.execute(_NEXT, (name, priority)).fetchone()) is not None:
+            while (row := connection.execute(_NEXT, (name, priority, name)).fetchone()) is not None:
                 soonest = row[7] if soonest is None else min(soonest, row[7])
                 priority = row[10] + 1
         return soonest
@@ -176,12 +177,13 @@ class SqliteWorkerStore:
         return claimed or self._claim_any(connection)
 
     def _claim_first(self, connection: sqlite3.Connection) -> Claimed | None:
-        boot, who = clock.boot_ms(), self._identity
+        now, boot, who, name = clock.wall_ms(), clock.boot_ms(), self._identity, self._names[0]
         row = connection.execute(
             _CLAIM_FIRST,
             (
-                self._names[0], clock.wall_ms(), boot + self._lease_ms, self._boot, boot,
+                now, boot + self._lease_ms, self._boot, boot,
                 who.pool_id, who.generation, who.slot, who.incarnation,
+                now, name, name,
             ),
         ).fetchone()  # fmt: skip
         if row is None:
