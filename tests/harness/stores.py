@@ -12,6 +12,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psycopg
+
+from harness.postgres import PostgresServer, unused_schema
 from harness.servers import RedisServer
 from platform_worker.jobs.store import ClientStore, WorkerStore
 from platform_worker.tasks.contract import WorkerIdentity
@@ -205,12 +208,86 @@ class RedisKit(StoreKit):
         return f"{{{self._prefix}}}:{name}"
 
 
+class PostgresKit(StoreKit):
+    """A schema of its own on the test run's one server."""
+
+    name = "postgres"
+    _server: PostgresServer | None = None
+
+    def __init__(self) -> None:
+        self._schema = unused_schema()
+
+    @classmethod
+    def server(cls) -> PostgresServer:
+        """The one that tests share; those that hurt a server have their own."""
+        if cls._server is None:
+            cls._server = PostgresServer().start()
+        return cls._server
+
+    @property
+    def factory(self) -> Any:
+        from platform_worker.sources.postgres import factory
+
+        return factory
+
+    def config(self) -> dict[str, Any]:
+        return {"url": self.server().url, "schema": self._schema}
+
+    def somebody_waits(self, root: str) -> bool:
+        from platform_worker.sources.postgres.schema import lock_key
+
+        key = lock_key(self._schema, "waiters")
+        (waiters,) = self.server().execute(
+            f"""SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted
+            AND classid::bigint = {key >> 32 & 0xFFFFFFFF} AND objid::bigint = {key & 0xFFFFFFFF}"""
+        )
+        return waiters[0] > 0
+
+    def begin(self) -> None:
+        self._time = 0
+        self.client({"backoff_max_ms": 0, "backoff_jitter": 0}).close()
+        self._session = psycopg.connect(self.server().url, autocommit=True)
+        self._run("CREATE TABLE {s}.clock (now bigint); INSERT INTO {s}.clock VALUES (0)")
+        self._run(
+            """CREATE OR REPLACE FUNCTION {s}.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS
+            'SELECT now FROM {s}.clock'"""
+        )
+
+    def set_time(self, wall: int, boot: int) -> None:
+        self._time = wall
+        self._run(f"UPDATE {{s}}.clock SET now = {wall}")
+
+    def client(self, queue: dict[str, Any]) -> ClientStore:
+        store: ClientStore = self.factory.client(self.config(), queue, "")
+        if hasattr(self, "_time"):
+            # Between two looks at the server's clock it reckons by ours, which goes on.
+            store.now_ms = lambda: self._time  # type: ignore[method-assign]
+        return store
+
+    def worker(self, queue: dict[str, Any], identity: WorkerIdentity) -> WorkerStore:
+        from platform_worker.sources.postgres.worker_store import PostgresWorkerStore
+
+        return PostgresWorkerStore(self.server().url, self._schema, queue, identity)
+
+    def lives(self, fields: Sequence[str]) -> Lives:
+        rows = self._run(f"SELECT id::text, {', '.join(fields)}, (finished_at IS NULL)::int FROM {{s}}.jobs").fetchall()
+        return {row[0]: row[1:] for row in rows}
+
+    def end(self) -> None:
+        self._run("DROP SCHEMA {s} CASCADE")
+        self._session.close()
+
+    def _run(self, statement: str) -> Any:
+        return self._session.execute(statement.replace("{s}", self._schema).encode())
+
+
 #: Every store that the package has: what is tested of one is tested of each.
-STORES: dict[str, Callable[[], StoreKit]] = {"sqlite": SqliteKit, "redis": RedisKit}
+STORES: dict[str, Callable[[], StoreKit]] = {"sqlite": SqliteKit, "redis": RedisKit, "postgres": PostgresKit}
 
 
 def close_servers() -> None:
     """Ends what was started for the stores."""
-    server, RedisKit._server = RedisKit._server, None
-    if server is not None:
-        server.close()
+    for kit in (RedisKit, PostgresKit):
+        server, kit._server = kit._server, None
+        if server is not None:
+            server.close()

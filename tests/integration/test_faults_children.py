@@ -170,13 +170,14 @@ def test_a_jobs_hard_deadline_ends_its_child_which_is_not_counted(application: M
 
 
 def test_a_task_that_holds_the_interpreter_is_neither_killed_nor_claimed_by_others(application: Make) -> None:
-    """Longer than the lease's third, shorter than what is left of it: nobody disturbs it."""
-    app = application(queue={"lease_ms": 6000})
+    """For three seconds (thirty at the full count), with a lease of twice that: no renewal comes through meanwhile."""
+    seconds = min(30, scaled(3))
+    app = application(queue={"lease_ms": seconds * 2000})
     pool = app.start()
-    job = app.enqueue("hold", seconds=3)[0]
+    job = app.enqueue("hold", seconds=seconds)[0]
     under_way(app, job)
     assert (0, "healthy") == (pool.health()[0], pool.health()[1]["reason"])
-    eventually(lambda: "completed" == app.job(job).status, 20)
+    eventually(lambda: "completed" == app.job(job).status, 60)
     app.ledger.assert_once([job])
     assert [] == pool.events("worker.child.exit")
     stop_clean(app, pool)

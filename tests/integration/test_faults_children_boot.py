@@ -166,6 +166,24 @@ def test_a_boot_that_succeeds_again_in_time_is_survived(application: Make) -> No
     stop_clean(app, pool)
 
 
+def test_a_refill_that_never_becomes_ready_is_ended_in_time_and_tried_again(application: Make) -> None:
+    """Meanwhile health says that the pool is not ready, and why that is; the next try may succeed."""
+    app = application(worker={"workers": 1, "start_timeout_ms": 3000, "restart_intensity": 10}).build()
+    append(app, "while os.path.exists('closed'): time.sleep(0.01)")
+    pool = app.pool()
+    pool.start()
+    (app.root / "closed").touch()
+    os.kill(pool.children()[0], signal.SIGKILL)
+    exits = eventually(lambda: len(found := pool.events("worker.child.exit")) == 2 and found, 10, "it is ended")
+    assert ("killed", "worker-child-exited") == (exits[0]["cause"], exits[0]["reason"])
+    assert "worker-readiness-timeout" == exits[1]["reason"]
+    assert (1, "worker-pool-not-ready") == (pool.health()[0], pool.health()[1]["reason"])
+    (app.root / "closed").unlink()
+    eventually(lambda: 1 == pool.ready(), 10)
+    assert (0, "healthy") == (pool.health()[0], pool.health()[1]["reason"])
+    stop_clean(app, pool)
+
+
 def at(event: dict[str, str]) -> float:
     """When it was logged."""
     return datetime.datetime.fromisoformat(event["timestamp"]).timestamp()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import resource
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -58,9 +60,9 @@ def nothing_happened(pools: list[Pool]) -> None:
 def test_two_pools_and_a_stranger_that_holds_the_lock_do_every_job_once(application: Make) -> None:
     """The stranger's transactions take as long as a second (four at the full count); no child exits over it."""
     first = application("first")
-    path = {"sqlite": {"path": str(first.root / "shared.sqlite3")}}
-    first.configure(**path)
-    apps = [first.build(), application("second", **path).build()]
+    shared = {"sqlite": {"path": str(first.root / "shared.sqlite3")}, "worker": {"max_requests": 1_000_000}}
+    first.configure(**shared)
+    apps = [first.build(), application("second", **shared).build()]
     jobs = first.enqueue("nap", scaled(600) // 2)
     with Hog(first.root / "shared.sqlite3", min(4.0, scaled(1))) as hog:
         pools = [app.start() for app in apps]
@@ -78,7 +80,7 @@ def test_two_pools_and_a_stranger_that_holds_the_lock_do_every_job_once(applicat
 
 def test_a_pool_stops_in_time_while_a_stranger_holds_the_lock(application: Make) -> None:
     """Killed in the end, it has said whose settlement could not be written; that job is taken up by the next start."""
-    app = application(worker={"stop_timeout_ms": 200, "force_kill_timeout_ms": 200})
+    app = application(worker={"stop_timeout_ms": 1000, "force_kill_timeout_ms": 500})
     pool = app.start()
     job = app.enqueue("gate")[0]
     under_way(app, job)
@@ -225,23 +227,44 @@ def test_a_disk_that_is_full_at_the_start_ends_it_with_its_rule(application: Mak
     refused_start(app, "sqlite.path: the disk is full")
 
 
-def test_a_lock_that_is_not_let_go_ends_the_start_in_time_with_its_rule(application: Make) -> None:
-    """Something else holds the file for longer than a start may take."""
-    app = application(worker={"start_timeout_ms": 3000}).build()
-    job = app.enqueue("nap")[0]
+@contextlib.contextmanager
+def locked(app: Application) -> Iterator[None]:
+    """Something else holds the write lock meanwhile."""
     connection = sqlite3.connect(app.root / "var" / "queue.sqlite3", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
-    pool = app.pool()
-    pool.start(wait=False)
-    assert 1 == pool.wait(), pool.log()
+    yield
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def test_a_lock_that_is_not_let_go_ends_a_start_that_needs_it_with_its_rule(application: Make) -> None:
+    """In time; it is needed to recover what the pool before has left. Without that, the start waits for no lock."""
+    app = application(worker={"workers": 1, "start_timeout_ms": 3000})
+    pool = app.start()
+    job = app.enqueue("gate")[0]
+    under_way(app, job)
+    for pid in pool.census():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    pool.wait()
+    (app.root / "gate").touch()
+    with locked(app):
+        pool = app.pool()
+        pool.start(wait=False)
+        assert 1 == pool.wait(), pool.log()
     assert "PLATFORM_WORKER_START_FAILED: worker-readiness-timeout" in pool.log().splitlines()
     causes = {event["cause"] for event in pool.events("worker.queue.unavailable")}
     assert {"sqlite.path: another process holds the write lock"} == causes
     app.assert_clean()
-    connection.execute("ROLLBACK")
-    connection.close()
-    pool = app.start()
-    eventually(lambda: "completed" == app.job(job).status)
+
+    stop_clean(app, app.start())
+    other = app.enqueue("nap")[0]
+    with locked(app):
+        pool = app.start()
+        eventually(lambda: pool.events("worker.queue.unavailable"), 20, "the child says that it waits")
+        assert 0 == app.ledger.count("start", other)
+    eventually(lambda: {"completed": 2} == app.statuses())
+    eventually(lambda: pool.events("worker.queue.available"))
     stop_clean(app, pool)
 
 

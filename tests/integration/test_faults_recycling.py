@@ -12,6 +12,21 @@ from harness.processes import children_of, descriptors, memory
 
 Make = Callable[..., Application]
 
+_SPANS = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+class Spans(SpanExporter):
+    def export(self, spans):
+        with open("spans", "a") as file:
+            file.write("".join(f"{span.name}\\n" for span in spans))
+        return SpanExportResult.SUCCESS
+
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(BatchSpanProcessor(Spans(), schedule_delay_millis=60000))
+"""
+
 
 class Watch:
     """Notes the lowest ready count that ``worker status`` gives while it is entered."""
@@ -122,14 +137,26 @@ def test_a_replacement_that_never_becomes_ready_is_ended_in_time_and_the_elder_w
 
 
 def test_what_the_last_job_of_a_child_printed_is_not_lost(application: Make) -> None:
-    """Its lines reach the log before its process ends."""
+    """Its lines reach the log before its process ends, whole, also where Python is told not to buffer."""
     app = application(worker={"workers": 2, "max_requests": 1})
-    pool = app.start()
+    pool = app.start(PYTHONUNBUFFERED="1")
     app.enqueue("chatter", scaled(10), lines=50)
     eventually(lambda: {"completed": scaled(10)} == app.statuses(), 60)
     stop_clean(app, pool)
     printed = [line for line in pool.log().splitlines() if line.endswith("x" * 100)]
     assert 50 * scaled(10) == len(printed)
+
+
+def test_the_spans_of_the_last_job_of_a_child_are_not_lost(application: Make) -> None:
+    """A child for each job, and an exporter whose turn would come in a minute: each job has its span all the same."""
+    app = application(worker={"max_requests": 1})
+    tasks = app.root / "tasks.py"
+    tasks.write_text(tasks.read_text() + _SPANS)
+    pool = app.start()
+    jobs = app.enqueue("nap", scaled(8))
+    eventually(lambda: {"completed": len(jobs)} == app.statuses(), scaled(60))
+    stop_clean(app, pool)
+    assert len(jobs) == (app.root / "spans").read_text().split().count("worker.task")
 
 
 def test_a_recycled_child_runs_the_newest_generation(application: Make) -> None:

@@ -251,8 +251,15 @@ class RedisHistories(Histories):
     name = "redis"
 
 
+class PostgresHistories(Histories):
+    name = "postgres"
+
+
 HISTORIES = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestSqlite = SqliteHistories.TestCase
 TestSqlite.settings = HISTORIES
 TestRedis = RedisHistories.TestCase
 TestRedis.settings = HISTORIES
+TestPostgres = PostgresHistories.TestCase
+# A step costs more there, and sixty histories find what there is to find.
+TestPostgres.settings = settings(HISTORIES, max_examples=60)

@@ -348,6 +348,22 @@ def test_a_child_that_stays_after_its_jobs_hard_deadline_is_ended() -> None:
     assert [TerminateChild(0, 1), KillChild(0, 1)] == host.wait(3)
 
 
+def test_a_refill_that_is_not_ready_in_time_is_counted_in_whatever_good_order_it_then_goes() -> None:
+    """Else a boot that hangs for ever would be tried for ever."""
+    host = running(restart_intensity=2)
+    assert [StartChild(0, 2, False)] == host.exit(None, 9)
+    host.do(ChildStarted(0, 2))
+    assert [TerminateChild(0, 2)] == host.wait(10)
+    host.say("done", 0, 2)
+    host.exit(0, incarnation=2)
+    host.wait(0.2)
+    host.do(ChildStarted(0, 3))
+    host.wait(10)
+    host.say("done", 0, 3)
+    assert RaiseStopFlag() in host.exit(0, incarnation=3)
+    assert [Finish("worker-readiness-timeout", ())] == host.do(FenceReleased())
+
+
 def test_pauses_grow_while_children_end_at_once() -> None:
     host = running(restart_intensity=100)
     pauses = []

@@ -34,6 +34,8 @@ def run(root: str, args: list[str], json_output: bool) -> int:
             rows = _rows_of_lines(queue, _read(options.lines, "lines"), options)
         else:
             data = _json(_data_text(options.data), "data: ")
+            if data is None:  # to Python that means: none given
+                raise WorkerUsageError("worker-job-invalid", hints=["data: must be an object with names as keys"])
             rows = queue.rows_of([NewJob(**{**_given(options), "task": options.name, "data": data})])
         if options.queue is not None and options.queue not in queue.names:
             _tell("hint: --queue: it is not in queue.names, so no pool of this root takes jobs from it")

@@ -100,6 +100,7 @@ class ChildProcess:
         self._signals = WakePipe()
         self.wake = WakePipe()
         self.stderr = _secure_standard_streams()
+        _print_whole_lines()
         #: True in a process that a task forked off: it is not this child, whatever stack it returns into.
         self.forked = False
         self._handler = self._on_stop  # one object: each look at a method makes a new one
@@ -244,6 +245,13 @@ def _secure_standard_streams() -> int:
     if null > 2:
         os.close(null)
     return raise_descriptor(2)
+
+
+def _print_whole_lines() -> None:
+    """Many children write to one place, and PYTHONUNBUFFERED would have each word of a line written by itself."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _flush_files() -> None:

@@ -36,6 +36,8 @@ def invalid(*rules: str) -> WorkerUsageError:
 def row_of(job: NewJob, tasks: Mapping[str, Mapping[str, Any]], queue: Mapping[str, Any], now: int) -> Row:
     """The row for ``job``; ``tasks`` are the recorded handlers' options, ``queue`` is ``[queue]``."""
     name = task_name(job.task, tasks)
+    if type(job.allow_unknown) is not bool:
+        raise invalid("allow_unknown: must be true or false")
     options = tasks.get(name)
     if options is None:
         if not job.allow_unknown:

@@ -166,8 +166,10 @@ class Lives:
         cause = _cause(child, event)
         stopping = self._pool.status is PoolStatus.STOPPING
         # A job's hard deadline is the job's failure, not the child's: its slot is refilled, and nothing is counted.
-        expected = child.phase is ChildPhase.EXPIRED or (
-            child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
+        # One that was not ready in time is unexpected, in whatever good order it then went.
+        expected = child.reason is None and (
+            child.phase is ChildPhase.EXPIRED
+            or (child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0))
         )
         slot = child.slot
         # However orderly it went: a replacement that never took over has not become what it was started for.

@@ -20,6 +20,9 @@ BATCH = 100
 #: A handler has this long after JobTimeout before its process is ended; only then has the deadline ended it.
 DEADLINE_GRACE_MS = 1000
 
+#: Claims of older generations, and of older incarnations of the slot.
+_GONE = "pool_id=? AND (generation<? OR (generation=? AND slot=? AND incarnation<?))"
+
 _CLAIM = f"SELECT seq, token, deadline, lease_boot, id FROM {JOBS} WHERE status='processing'"
 
 
@@ -47,11 +50,18 @@ def end_gone(
 
     A generation begins only when no process of the one before is left, an incarnation when the one before is gone.
     """
-    claims = connection.execute(
-        f"""{_CLAIM} AND pool_id=? AND (generation<? OR (generation=? AND slot=? AND incarnation<?)) LIMIT {BATCH}""",
-        (identity.pool_id, identity.generation, identity.generation, identity.slot, identity.incarnation),
-    ).fetchall()
+    claims = connection.execute(f"{_CLAIM} AND {_GONE} LIMIT {BATCH}", _older(identity)).fetchall()
     return _end(connection, claims, boot, backoff)
+
+
+def gone(connection: sqlite3.Connection, identity: WorkerIdentity) -> bool:
+    """Whether there is a claim for ``end_gone``; only looks, so a boot with nothing to recover needs no lock."""
+    found = connection.execute(f"SELECT 1 FROM {JOBS} WHERE status='processing' AND {_GONE} LIMIT 1", _older(identity))
+    return found.fetchone() is not None
+
+
+def _older(identity: WorkerIdentity) -> tuple[str, int, int, int, int]:
+    return identity.pool_id, identity.generation, identity.generation, identity.slot, identity.incarnation
 
 
 def _end(

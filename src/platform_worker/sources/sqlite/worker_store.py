@@ -84,6 +84,8 @@ class SqliteWorkerStore:
     def recover_gone(self, worker_count: int, patience: Patience) -> int:  # noqa: ARG002  all older generations are gone
         prepare(self._path)
         bell.sweep(self._path)
+        if not self._main.read(lambda connection: recovery.gone(connection, self._identity), patience):
+            return 0
         return self._recover(
             lambda connection: recovery.end_gone(connection, self._identity, self._boot, self._backoff), patience
         )
