@@ -23,7 +23,7 @@ def need(*line: str) -> None:
     """Skips the test where this command line cannot run ``true`` here, and says what is missing."""
     if shutil.which(line[0]) is None:
         pytest.skip(f"{line[0]} is not installed: apt-get install {_PACKAGES[line[0]]}")
-    tried = subprocess.run([*line, "true"], capture_output=True, check=False)
+    tried = subprocess.run([*line, shutil.which("true") or "true"], capture_output=True, check=False)
     if tried.returncode:
         pytest.skip(f"{line[0]} may not do this here (run as root): {tried.stderr.decode().strip()}")
 

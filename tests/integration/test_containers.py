@@ -139,3 +139,23 @@ def test_a_pool_needs_no_more_than_its_var_to_write_into(application: Make, shm:
     assert [] == left(people)
     app.assert_clean()
     assert {"jobs"} >= set(app.leftovers())
+
+
+def test_artifacts_that_an_image_has_may_be_read_only(application: Make) -> None:
+    """Writable are ``var/tmp`` and the folder of the jobs alone; children are replaced from what the image has."""
+    line = [
+        *("bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--uid", "10001", "--gid", "10001"),
+        *("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"),
+    ]
+    need(*line)
+    app = application(tasks=TASKS, worker={"workers": 1, "max_requests": 1}, sqlite={"path": "var/data/queue.sqlite3"})
+    app.build()
+    places = [str(app.root / "var" / name) for name in ("tmp", "data")]
+    for place in places:
+        os.makedirs(place, exist_ok=True)
+    pool = launch(app, [*line, *(word for place in places for word in ("--bind", place, place))])
+    jobs = app.enqueue("look", 3)
+    eventually(lambda: app.statuses() == {"completed": 3}, 20, str(jobs))
+    os.kill(supervisor_in(pool), signal.SIGTERM)
+    assert 0 == pool.wait()
+    app.assert_clean()
