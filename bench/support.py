@@ -187,17 +187,28 @@ def stamp(label: str) -> None:
 """
 
 
-def application(folder: Path, *, workers: int, handlers: bool = True, **settings: Any) -> Path:
-    """A built application."""
+def application(
+    folder: Path,
+    *,
+    workers: int,
+    handlers: bool = True,
+    store: str = "sqlite",
+    table: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Path:
+    """A built application; ``table`` is that of its store."""
+    if table is None:
+        table = {"synchronous": "normal"}
     lines = [
         "[app]",
         'name = "bench"',
         f"handlers = {['tasks'] if handlers else []}",
+        f"modules = {json.dumps([store])}",
         "[worker]",
         f"workers = {workers}",
     ]
     lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    lines += ["[sqlite]", 'synchronous = "normal"']
+    lines += [f"[{store}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     (folder / "worker.toml").write_text("\n".join(lines) + "\n")
     (folder / "tasks.py").write_text(TASKS)
     subprocess.run([BIN / "worker", "--root", folder, "build"], check=True, stdout=subprocess.DEVNULL)

@@ -21,6 +21,13 @@ def ask(root: str, operation: str) -> dict[str, Any]:
     return converse(root, operation)
 
 
+def lives(root: str) -> bool:
+    """Whether anything of a pool on this root lives; disturbs nobody."""
+    from platform_worker.host.fence import fence_held
+
+    return fence_held(root)
+
+
 def run_start(root: str, *, build: bool, until_empty: bool, once: bool, json_output: bool) -> int:
     """Runs the pool in the foreground; the exit code, or a ``WorkerError``; see ``wiring_start``."""
     from platform_worker.wiring_start import run_start as run

@@ -83,28 +83,27 @@ def read_worker_toml(root: str) -> bytes:
 
 
 def initialize(root: str) -> list[str]:
-    """Writes the starter files into the root, all of them or none; their names. Raises ``WorkerUsageError``."""
+    """Writes those of the starter files that the root lacks, all or none; their names. Raises ``WorkerUsageError``."""
     from platform_worker.building.starter import TASKS, starter_settings
 
     files = {WORKER_TOML: starter_settings(), "tasks.py": TASKS}
-    there = [name for name in files if os.path.lexists(os.path.join(root, name))]
+    missing = [name for name in files if not os.path.lexists(os.path.join(root, name))]
+    if not missing:
+        hint = f"{' and '.join(files)} are there already; nothing was written"
+        raise WorkerUsageError("worker-usage-invalid", hints=[hint])
     written: list[str] = []
     try:
-        if there:
-            raise FileExistsError
         os.makedirs(root, exist_ok=True)
-        for name, text in files.items():
+        for name in missing:
             with open(os.path.join(root, name), "x", encoding="utf-8") as stream:
                 written.append(name)
-                stream.write(text)
+                stream.write(files[name])
     except (OSError, ValueError) as error:
         for name in written:
             os.unlink(os.path.join(root, name))
-        hints = [f"{name} is there already; nothing was written" for name in there]
         rule = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "not a path"
-        hints = hints or [f"the root cannot be written to: {rule}"]
-        raise WorkerUsageError("worker-usage-invalid", hints=hints) from None
-    return sorted(files, reverse=True)
+        raise WorkerUsageError("worker-usage-invalid", hints=[f"the root cannot be written to: {rule}"]) from None
+    return missing
 
 
 def _show(error: BaseException) -> None:

@@ -53,6 +53,8 @@ class Application:
         }
         for name, table in [*chosen(self.root.name).items(), *settings.items()]:
             tables.setdefault(name, {}).update(table)
+        if "sqlite" not in tables["app"].get("modules", ["sqlite"]):
+            del tables["sqlite"]
         lines = []
         for name, table in tables.items():
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]

@@ -9,6 +9,20 @@ from typing import Any
 import pytest
 
 from harness.application import Application
+from harness.stores import STORES, StoreKit, close_servers
+
+
+@pytest.fixture(params=sorted(STORES))
+def store(request: pytest.FixtureRequest) -> StoreKit:
+    """Each of the stores in turn, empty."""
+    return STORES[request.param]()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers() -> Iterator[None]:
+    """No server outlives the tests."""
+    yield
+    close_servers()
 
 
 @pytest.fixture

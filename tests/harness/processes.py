@@ -108,3 +108,9 @@ def children_of(pid: int) -> list[int]:
     """Who has it as a parent, zombies included."""
     seen = (stat(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
     return [one.pid for one in seen if one is not None and one.parent == pid]
+
+
+def memory(pid: int) -> int:
+    """Resident bytes that are the process's own."""
+    fields = (read(f"/proc/{pid}/statm") or b"0 0 0").split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGESIZE")

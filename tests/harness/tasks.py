@@ -178,3 +178,48 @@ def threads(context: JobContext, count: int = 8) -> None:
     for thread in started:
         thread.join()
     note("finish", context)
+
+
+@task("once", max_attempts=1)
+def once(context: JobContext, script: str) -> int | None:
+    """Runs a script of ``sh`` to its end, at most once however its worker ends."""
+    note("start", context)
+    code = subprocess.run(["sh", "-c", script], check=False).returncode
+    note("finish", context)
+    return code
+
+
+@task("swallow")
+def swallow(context: JobContext, payload: str) -> int:
+    """Takes a large payload."""
+    note("start", context)
+    note("finish", context)
+    return len(payload)
+
+
+@task("stay")
+def stay(context: JobContext, how: str) -> None:
+    """Keeps its process from ending, in the way ``how``."""
+    import atexit
+
+    if how == "thread":
+        cling(context)
+    elif how == "deaf":
+        deaf(context)
+    else:
+        note("start", context)
+        atexit.register(threading.Event().wait)
+        note("finish", context)
+
+
+@task("multiply")
+def multiply(context: JobContext, numbers: list[int]) -> list[int]:
+    """Squares them in a pool of processes that are forked, and ended by SIGTERM."""
+    import multiprocessing
+    import operator
+
+    note("start", context)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found = pool.starmap(operator.mul, [(number, number) for number in numbers])
+    note("finish", context)
+    return found

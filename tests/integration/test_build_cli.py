@@ -56,22 +56,24 @@ def test_init_writes_an_application_that_builds_and_overwrites_nothing(tmp_path:
     root = tmp_path / "app"
     first = command("init", root)
     assert (0, "") == (first.returncode, first.stderr)
-    assert first.stdout.startswith("wrote worker.toml\nwrote tasks.py\nnext:\n")
+    wrote, _, after = first.stdout.partition("next:\n")
+    assert "wrote worker.toml\nwrote tasks.py\n" == wrote
+    assert ["build", "start", "enqueue", "jobs"] == [line.split()[3] for line in after.splitlines()]
+    assert all(line.startswith(f"  worker --root {os.path.relpath(root)} ") for line in after.splitlines())
 
     built = command("build", root)
     assert (0, "") == (built.returncode, built.stderr)
     assert is_id(built.stdout.removesuffix("\n"))
     assert ["hello"] == list(load_current(str(root)).container["tasks"])
 
-    (root / "tasks.py").unlink()
     (root / "worker.toml").write_text("mine")
     again = command("init", root)
     assert 2 == again.returncode
-    assert "PLATFORM_WORKER_USAGE: worker-usage-invalid\nhint: worker.toml is there already; nothing was written\n" == (
-        again.stderr
-    )
+    hint = "hint: worker.toml and tasks.py are there already; nothing was written"
+    assert f"PLATFORM_WORKER_USAGE: worker-usage-invalid\n{hint}\n" == again.stderr
+    (root / "tasks.py").unlink()
+    assert "wrote tasks.py\n" == command("init", root).stdout.partition("next:")[0]
     assert "mine" == (root / "worker.toml").read_text()
-    assert not (root / "tasks.py").exists()
 
 
 def test_the_same_input_is_the_same_bytes_in_any_folder(tmp_path: Path) -> None:
@@ -131,6 +133,26 @@ def test_handlers_that_cannot_be_imported_show_their_own_error(
         f"PLATFORM_WORKER_BUILD_FAILED: worker-handlers-unimportable\nhint: app.handlers: {hint}\n"
     )
     assert shown in result.stderr
+    assert not (tmp_path / "var").exists()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rule"),
+    [
+        ("@task('x')\ndef a(b, /): ...", "none of them may be positional only"),
+        ("@task('x')\ndef a(*args): ...", "*args stays empty"),
+        ("@task('x')\nclass A: ...", "not a class"),
+        ("@task('x')\ndef a():\n    yield 1", "must not be a generator"),
+        ("@task('x')\nasync def a():\n    yield 1", "must not be a generator"),
+        ("class T: ...\n@task('x')\ndef a(b: T | list[T], c: 'int' = 1, *args): ...", "*args stays empty"),
+    ],
+)
+def test_a_handler_that_no_child_would_take_is_refused_by_the_build(tmp_path: Path, tasks: str, rule: str) -> None:
+    result = command("build", application(tmp_path, tasks))
+    code, hint = result.stderr.splitlines()
+    assert (2, "PLATFORM_WORKER_BUILD_FAILED: worker-handlers-unimportable") == (result.returncode, code)
+    assert hint.startswith("hint: app.handlers: the task x cannot be called: ")
+    assert rule in hint
     assert not (tmp_path / "var").exists()
 
 

@@ -70,7 +70,7 @@ def test_stops_at_any_moment_lose_and_double_no_job(application: Make) -> None:
             pool = app.start()
             for _ in range(4):  # of one child, which is refilled
                 pause(random.uniform(0.0, 0.15))
-                terminate(random.choice(sorted(pool.children().values())))
+                terminate(random.choice(list(eventually(pool.children).values())))
             pause(random.uniform(0.0, 0.15))
             pool.signal(random.choice([signal.SIGTERM, signal.SIGINT]))
             stopped(app, pool)

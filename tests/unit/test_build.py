@@ -93,12 +93,26 @@ def test_a_worker_toml_that_is_no_file_is_missing(tmp_path: Path) -> None:
         wiring_build.build(str(tmp_path), {})
 
 
-def test_init_writes_both_files_or_none(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").symlink_to(tmp_path / "nowhere")
+def test_init_writes_what_is_missing_and_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text("mine")
+    assert ["worker.toml"] == wiring_build.initialize(str(tmp_path))
+    assert "mine" == (tmp_path / "tasks.py").read_text()
     with refused("worker-usage-invalid"):
         wiring_build.initialize(str(tmp_path))
-    assert ["tasks.py"] == [path.name for path in tmp_path.iterdir()]
+
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "tasks.py").symlink_to(tmp_path / "nowhere")
+    assert ["worker.toml"] == wiring_build.initialize(str(linked))
+    assert not (tmp_path / "nowhere").exists()
 
     root = tmp_path / "new"
     assert ["worker.toml", "tasks.py"] == wiring_build.initialize(str(root))
     assert {"worker.toml", "tasks.py"} == {path.name for path in root.iterdir()}
+
+
+def test_init_writes_both_files_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform_worker.building.starter.TASKS", "\ud800")  # cannot be written
+    with refused("worker-usage-invalid"):
+        wiring_build.initialize(str(tmp_path))
+    assert [] == list(tmp_path.iterdir())

@@ -9,7 +9,8 @@ from platform_worker.child.runner import Runner
 from platform_worker.errors import WorkerLifecycleError, WorkerQueueError
 from platform_worker.host.telemetry import NoTelemetry
 from platform_worker.protocol.lifeline import LifelineViolation
-from platform_worker.tasks.errors import InvalidData
+from platform_worker.tasks import unit_of_work
+from platform_worker.tasks.errors import InvalidData, UnknownTask
 from platform_worker.tasks.interrupt import Guard
 from platform_worker.tasks.unit_of_work import UnitOfWork
 from platform_worker.testing import MemorySource
@@ -270,6 +271,57 @@ def test_a_failed_task_is_one_event_with_the_traceback_where_it_helps(error, log
     ((found, event, fields),) = world.log.lines
     assert (level, "worker.task.failed", shown) == (found, event, "traceback" in fields)
     assert type(error).__name__ == fields["error"]
+
+
+def named(task):
+    """As a task of a queue has it."""
+    task.id, task.name = "job-1", "crop"
+    return task
+
+
+class NamedSource(MemorySource):
+    def receive(self, context):
+        return named(super().receive(context))
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"), [(ValueError(), None), (InvalidData(), "data-invalid"), (UnknownTask(), "task-unknown")]
+)
+def test_a_failure_names_its_job_and_why_the_handler_was_not_entered(error, cause):
+    def body():
+        raise error
+
+    world = World(source=NamedSource([body], until_empty=True), until_empty=True)
+    world.runner.run()
+
+    ((_, _, fields),) = world.log.lines
+    assert ("job-1", "crop", cause) == (fields["job_id"], fields["task"], fields.get("cause"))
+
+
+def test_a_task_that_is_given_back_is_named():
+    world = World(source=NamedSource([lambda: None]))
+    received = world.source.receive
+
+    def receive(context):
+        task = received(context)
+        world.stop()
+        return task
+
+    world.source.receive = receive
+    world.runner.run()
+
+    assert [("info", "worker.task.released", {"slot": 0, "job_id": "job-1", "task": "crop"})] == world.log.lines
+
+
+def test_a_name_that_cannot_be_read_is_left_out():
+    class Odd:
+        id = 7
+
+        @property
+        def name(self):
+            raise RuntimeError
+
+    assert {} == unit_of_work.named(Odd())
 
 
 def booting():

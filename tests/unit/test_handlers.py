@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from platform_worker.errors import WorkerStartError
 from platform_worker.jobs.context import JobContext
-from platform_worker.tasks.errors import InvalidData, UnknownTask
+from platform_worker.tasks.errors import InvalidData, UnfitHandler, UnknownTask
 from platform_worker.tasks.handlers import HandlerTable, load_handlers
 
 CONTEXT = JobContext(id="1", task="t", queue="default", attempt=1, max_attempts=1)
@@ -252,3 +252,23 @@ def test_positional_only_parameters_are_refused_at_load():
 
     with pytest.raises(TypeError):
         HandlerTable({"t": handler})
+
+
+def test_a_wrapper_that_passes_everything_on_is_a_handler():
+    def wrapper(*args, **kwargs):
+        return [args, kwargs]
+
+    assert [[], {"a": 1}] == run(wrapper, {"a": 1})
+
+
+def test_a_handler_that_no_job_can_call_is_named_with_its_rule():
+    def handler(*args):
+        return args
+
+    def generator():
+        yield 1
+
+    for function in (handler, generator, dict):
+        with pytest.raises(UnfitHandler) as refused:
+            HandlerTable({"mine": function})
+        assert "mine" == refused.value.task

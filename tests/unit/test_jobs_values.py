@@ -105,7 +105,14 @@ def test_an_unknown_task_is_refused_with_the_nearest_name_unless_allowed() -> No
     with pytest.raises(WorkerUsageError, match="worker-task-unknown") as refused:
         row_of(NewJob("plian"), TASKS, QUEUE, NOW)
     assert "plain" in refused.value.hints[0]
+    assert "--allow-unknown" in refused.value.hints[1]
     assert "plian" == row_of(NewJob("plian", allow_unknown=True), TASKS, QUEUE, NOW).task
+
+
+def test_a_function_s_name_finds_the_task_that_is_named_after_its_module() -> None:
+    with pytest.raises(WorkerUsageError, match="worker-task-unknown") as refused:
+        row_of(NewJob("crop"), {"crops": {}, "app.images.crop": {}, "tasks.Tools.crop": {}}, QUEUE, NOW)
+    assert "task: did you mean app.images.crop or tasks.Tools.crop?" == refused.value.hints[0]
 
 
 @given(st.integers(0, 2**48 - 1))

@@ -293,6 +293,19 @@ def test_a_replacement_that_never_boots_is_ended_and_the_elder_goes_on() -> None
     assert [Count("recycle_failure"), TellChild(0, 1, "go on")] == host.exit(None, 9, incarnation=2)
 
 
+@pytest.mark.parametrize("overdue", [False, True])
+def test_a_replacement_that_leaves_in_good_order_before_it_took_over_leaves_the_elder_at_work(overdue: bool) -> None:
+    """Terminated in time while it boots, or by somebody from outside: the elder must not wait for ever."""
+    host = running()
+    host.say("last")
+    host.do(ChildStarted(0, 2))
+    if overdue:
+        host.wait(10.5)
+    host.say("done", 0, 2)
+    assert [Count("recycle_failure"), TellChild(0, 1, "go on")] == host.exit(0, incarnation=2)
+    assert [StartChild(0, 3, overdue)] == host.say("last")
+
+
 def test_a_replacement_that_has_booted_takes_over_at_once_when_its_elder_dies() -> None:
     host = running()
     host.say("last")
@@ -445,3 +458,17 @@ def test_once_stops_its_child_at_its_only_job() -> None:
     assert [TellChild(0, 1, "stop")] == host.say("last")
     host.say("done")
     assert [RaiseStopFlag(), RemoveFiles(), ReleaseFence()] == host.exit(0)
+
+
+def test_once_does_not_replace_a_child_that_died_in_its_only_job() -> None:
+    """The next one would take a second job."""
+    host = running(until_empty=True, once=True)
+    host.say("last")
+    effects = host.exit(None, 9)
+    assert [RaiseStopFlag(), RemoveFiles(), ReleaseFence()] == effects
+    assert [Finish("worker-child-exited", ())] == host.do(FenceReleased())
+
+
+def test_once_replaces_a_child_that_died_before_it_had_a_job() -> None:
+    host = running(until_empty=True, once=True)
+    assert [StartChild(0, 2, False)] == host.exit(None, 9)

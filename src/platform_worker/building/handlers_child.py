@@ -13,6 +13,8 @@ import traceback
 from importlib import import_module
 from typing import Any
 
+from platform_worker.tasks.errors import UnfitHandler
+from platform_worker.tasks.handlers import HandlerTable, unfit_hint
 from platform_worker.tasks.registry import REGISTRY, DuplicateTask
 
 
@@ -39,7 +41,18 @@ def _imported(asked: dict[str, Any]) -> dict[str, Any]:
             if asked["log_exceptions"]:
                 _show(error)
             return {"error": _hint(name, error)}
-    return {"tasks": {name: spec.record() for name, spec in REGISTRY.specs().items()}}
+    specs = REGISTRY.specs()
+    for name, spec in specs.items():
+        try:
+            # A child would refuse it when it boots: better now.
+            HandlerTable({name: spec.function})
+        except UnfitHandler as error:
+            return {"error": unfit_hint(error)}
+        except Exception as error:  # noqa: BLE001  an annotation of the application's may raise anything
+            if asked["log_exceptions"]:
+                _show(error)
+            return {"error": f"app.handlers: the annotations of the task {name} raise {type(error).__name__}"}
+    return {"tasks": {name: spec.record() for name, spec in specs.items()}}
 
 
 def _hint(module: str, error: BaseException) -> str:

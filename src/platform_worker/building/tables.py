@@ -38,7 +38,7 @@ class Table:
         if not isinstance(given, dict):
             document.problem((name,), "must be a table")
             return
-        plain = self._take_references(given, ())
+        plain = self._take_references({**_from_environment(model, given), **given}, ())
         self._validate(plain)
         if len(document.problems) == before:
             self.compiled = json.loads(json.dumps(self.known, default=_iso))
@@ -159,6 +159,16 @@ class Table:
 
     def _note(self, path: Path, rule: str) -> None:
         self._document.problem((self._name, *path), rule)
+
+
+def _from_environment(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
+    """What a plugin's model wants read from a variable where nothing is given: its own default is the variable's."""
+    variables: dict[str, str] = getattr(model, "environment", {})
+    return {
+        key: {"env": variable, "default": model.model_fields[key].default}
+        for key, variable in variables.items()
+        if key not in given
+    }
 
 
 _UNSET = object()

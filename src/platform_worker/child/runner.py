@@ -7,6 +7,7 @@ from platform_worker.protocol.lifeline import EMPTY, GO_ON, LAST
 from platform_worker.tasks.contract import SourceExhausted
 from platform_worker.tasks.errors import InvalidData, UnknownTask
 from platform_worker.tasks.interrupt import Interrupted, Raised, Returned
+from platform_worker.tasks.unit_of_work import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Runner:
         self._process.restore_signals()
         span.end("success" if isinstance(ending, Returned) else "failure")
         if isinstance(ending, Raised):
-            self._report(ending.error)
+            self._report(task, ending.error)
         self._settle(task, ending)
 
     def _settle(self, task: Task, ending: Ending) -> None:
@@ -106,13 +107,17 @@ class Runner:
         except BaseException as error:
             raise self._failed("worker-task-settlement-failed", error) from error
         if isinstance(ending, Interrupted):
-            self._log.event("info", "worker.task.released", slot=self._context.worker_index)
+            self._log.event("info", "worker.task.released", slot=self._context.worker_index, **named(task))
 
-    def _report(self, error: BaseException) -> None:
-        fields = {"slot": self._context.worker_index, "error": type(error).__name__}
+    def _report(self, task: Task, error: BaseException) -> None:
+        fields = {"slot": self._context.worker_index, "error": type(error).__name__, **named(task)}
         if isinstance(error, self._quiet):
             self._log.event("info", "worker.task.failed", **fields)
-        elif self._log_exceptions and not isinstance(error, InvalidData | UnknownTask):
+        elif isinstance(error, InvalidData | UnknownTask):
+            # No traceback: it would show our own frames only.
+            cause = "data-invalid" if isinstance(error, InvalidData) else "task-unknown"
+            self._log.event("error", "worker.task.failed", cause=cause, **fields)
+        elif self._log_exceptions:
             self._log.failure("error", "worker.task.failed", error, **fields)
         else:
             self._log.event("error", "worker.task.failed", **fields)

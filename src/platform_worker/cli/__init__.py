@@ -138,7 +138,8 @@ def _usage() -> str:
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     return (
-        "usage: worker [--root DIR] [--json] COMMAND [OPTIONS]\n\n"
+        "usage: worker [--root DIR] [--json] COMMAND [OPTIONS]\n"
+        "       worker --version\n\n"
         f"{listed}\n\n"
         "--root DIR  the application directory, else $WORKER_ROOT, else the current directory\n"
         "--json      JSON objects on stdout, one a line\n\n"

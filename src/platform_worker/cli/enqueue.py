@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import sys
 
-from platform_worker import JobFailed, NewJob, Queue, WorkerUsageError
-from platform_worker.cli.job_arguments import parser, say, say_json
+from platform_worker import JobCancelled, JobFailed, NewJob, Queue, WorkerUsageError
+from platform_worker.cli.job_arguments import decimal, parser, plain, say, say_json, whole
+from platform_worker.wiring import lives
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 #: More bad lines than this help nobody.
 _BAD_LINES = 20
 _BAR = 30
+#: Of a failed job's message; `worker jobs show` has all of it.
+_MESSAGE_MAX = 300
 #: Keys of a line, and options that fill in what a line does not say.
 _KEYS = frozenset(NewJob.__match_args__)
 _OPTIONS = ("queue", "priority", "delay", "max_attempts", "timeout_ms", "unique")
@@ -29,12 +33,15 @@ def run(root: str, args: list[str], json_output: bool) -> int:
         if options.lines is not None:
             rows = _rows_of_lines(queue, _read(options.lines, "lines"), options)
         else:
-            data = _json(_data_text(options.data), "data")
+            data = _json(_data_text(options.data), "data: ")
             rows = queue.rows_of([NewJob(**{**_given(options), "task": options.name, "data": data})])
+        if options.queue is not None and options.queue not in queue.names:
+            _tell("hint: --queue: it is not in queue.names, so no pool of this root takes jobs from it")
         ids, created = queue.add(rows, _bar(len(rows)) if options.lines is not None else None)
         summary: dict[str, Any] = {"created": created, "ids": ids, "status": "ok"}
         if options.wait:
-            summary["result"] = _result(queue, ids[0])
+            _tell(f"waiting for {ids[0]}")
+            summary["result"] = _result(root, queue, ids[0])
     if json_output:
         say_json(summary)
     elif options.wait:
@@ -42,7 +49,15 @@ def run(root: str, args: list[str], json_output: bool) -> int:
     else:
         for id in ids:
             say(id)
+        if created < len(ids):
+            _tell(f"{len(ids) - created} of {len(ids)} not added: an unfinished job with that unique key is there")
     return 0
+
+
+def _tell(line: str) -> None:
+    """One line for a person; stdout is for ids and results."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def _parse(args: list[str]) -> argparse.Namespace:
@@ -51,14 +66,15 @@ def _parse(args: list[str]) -> argparse.Namespace:
         "Puts one job on the queue, or many with --lines; prints one id a line.",
         'worker enqueue checksum --data \'{"path": "a.pdf"}\'\n  worker enqueue --lines jobs.jsonl',
     )
+    own.extra = """one NAME only; its data go in --data, as '{"path": "a.pdf"}'"""
     own.add_argument("name", nargs="?", metavar="NAME", help="the task")
     own.add_argument("--data", metavar="JSON|@FILE|-", help="the handler's arguments, a JSON object")
     own.add_argument("--lines", metavar="FILE|-", help='one job a line: {"task":…,"data":…,…}')
     own.add_argument("--queue", metavar="NAME")
-    own.add_argument("--priority", type=int, metavar="1-10", help="1 first, 10 last")
-    own.add_argument("--delay", type=float, metavar="SECONDS")
-    own.add_argument("--max-attempts", type=int, metavar="N")
-    own.add_argument("--timeout-ms", type=int, metavar="N", help="0: none")
+    own.add_argument("--priority", type=whole, metavar="1-10", help="1 first, 10 last")
+    own.add_argument("--delay", type=decimal, metavar="SECONDS")
+    own.add_argument("--max-attempts", type=whole, metavar="N")
+    own.add_argument("--timeout-ms", type=whole, metavar="N", help="0: none")
     own.add_argument("--unique", metavar="KEY", help="while a job with this key is unfinished, none is added")
     own.add_argument("--allow-unknown", action="store_true", help="also a task that no recorded handler has")
     own.add_argument("--wait", action="store_true", help="wait for the result and print it as JSON")
@@ -89,19 +105,37 @@ def _read(name: str, option: str) -> str:
             return sys.stdin.buffer.read().decode("utf-8-sig")
         with open(name, encoding="utf-8-sig") as file:
             return file.read()
-    except (OSError, ValueError) as error:
-        raise WorkerUsageError("worker-usage-invalid", hints=[f"--{option}: must be readable, in UTF-8"]) from error
+    except OSError as error:
+        rule = f"cannot be read: {os.strerror(error.errno)}" if error.errno else "cannot be read"
+        raise WorkerUsageError("worker-usage-invalid", hints=[f"--{option}: the file {rule}"]) from error
+    except UnicodeDecodeError as error:
+        raise WorkerUsageError("worker-usage-invalid", hints=[f"--{option}: the file must be UTF-8"]) from error
+    except ValueError as error:
+        raise WorkerUsageError("worker-usage-invalid", hints=[f"--{option}: not the name of a file"]) from error
 
 
-def _json(text: str, field: str) -> Any:
+def _json(text: str, prefix: str = "") -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise WorkerUsageError("worker-job-invalid", hints=[f"{field}: must be JSON, without NaN"]) from error
+    except json.JSONDecodeError as error:
+        # Its message names what was expected, never what was there.
+        where = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        rule = f"is not JSON: {error.msg}, {where}" if text.strip() else "is empty, must be JSON"
+    except _NoJsonError:
+        rule = "is not JSON: NaN and Infinity are not allowed"
+    except RecursionError:
+        rule = "is nested too deeply"
+    except ValueError:
+        rule = "has a number with too many digits"
+    raise WorkerUsageError("worker-job-invalid", hints=[prefix + rule])
+
+
+class _NoJsonError(ValueError):
+    """A constant that Python's parser takes and JSON does not have."""
 
 
 def _refuse(_: str) -> None:
-    raise ValueError("not JSON")
+    raise _NoJsonError
 
 
 def _rows_of_lines(queue: Queue, text: str, options: argparse.Namespace) -> list[Any]:
@@ -126,7 +160,7 @@ def _rows_of_lines(queue: Queue, text: str, options: argparse.Namespace) -> list
 
 
 def _job_of_line(line: str, options: argparse.Namespace) -> NewJob:
-    record = _json(line, "line")
+    record = _json(line)
     if not isinstance(record, dict):
         raise WorkerUsageError("worker-job-invalid", hints=["must be a JSON object"])
     unknown = sorted(set(record) - _KEYS)
@@ -160,8 +194,25 @@ def _bar(total: int) -> Any:
     return draw
 
 
-def _result(queue: Queue, id: str) -> Any:
+def _result(root: str, queue: Queue, id: str) -> Any:
+    job = queue.get(id)
+    if not lives(root):
+        _tell("hint: no pool is running on this root; `worker start` in another terminal runs one")
+    elif any(counts.paused for name, counts in queue.counts().items() if name == job.queue):
+        _tell("hint: the job's queue is paused; `worker queues resume NAME` opens it")
     try:
         return queue.result(id)
     except JobFailed as error:
-        raise JobFailed(hints=(f"worker jobs show {id}",), error=error.error) from error
+        hints = (_failure(error, queue, id), f"worker jobs show {id}")
+        raise JobFailed(hints=hints, error=error.error) from error
+    except JobCancelled as error:
+        raise JobCancelled(hints=(f"worker jobs show {id}",)) from error
+
+
+def _failure(failed: JobFailed, queue: Queue, id: str) -> str:
+    """The job's own error: who waits for its result is its owner."""
+    job = queue.get(id)
+    error = failed.error or {}
+    text = ": ".join(word for word in (error.get("type"), error.get("message")) if word) or error.get("reason", "")
+    shown = text if len(text) <= _MESSAGE_MAX else text[:_MESSAGE_MAX] + "…"
+    return f"{plain(shown)} ({error.get('reason')}, attempt {job.attempt} of {job.max_attempts})"

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+
 from platform_worker import wiring_build
 from platform_worker.cli.job_arguments import parser, say, say_json
 from platform_worker.errors import EXIT_OK
 
-_NEXT = """\
-next:
-  worker start                                    # in this terminal: build and run the pool; Ctrl-C stops it
-  worker enqueue hello --data '{"name": "Ada"}'   # in another one: one job; prints its id
-  worker jobs                                     # what became of it"""
+#: What to do next, each with its reason; for a root elsewhere, with its ``--root``.
+_NEXT = (
+    ("build", "record the settings and the names of the tasks"),
+    ("start", "in this terminal: run the pool; Ctrl-C stops it"),
+    ("enqueue {job}", "in another one: one job; prints its id"),
+    ("jobs", "what became of it"),
+)
+_HELLO = """hello --data '{"name": "Ada"}'"""
 
 
 def run(root: str, args: list[str], json_output: bool) -> int:
-    """Writes the two files; 0, or a ``WorkerError`` where one of them is there already."""
+    """Writes what is missing of the two files; 0, or a ``WorkerError`` where both are there already."""
     own = parser(
         "init",
-        "Writes a commented worker.toml and a tasks.py with one small handler into the root. Overwrites nothing.",
+        "Writes a commented worker.toml and a tasks.py with one small handler into the root. Overwrites nothing: where "
+        "one of them is there, only the other is written.",
         "worker --root my-app init",
     )
     own.parse_args(args)
@@ -27,5 +34,16 @@ def run(root: str, args: list[str], json_output: bool) -> int:
         return EXIT_OK
     for name in files:
         say(f"wrote {name}")
-    say(_NEXT)
+    say("next:")
+    job = _HELLO if "tasks.py" in files else "NAME --data '{…}'"
+    commands = [(f"{_worker(root)} {command.format(job=job)}", why) for command, why in _NEXT]
+    width = max(len(command) for command, _ in commands)
+    for command, why in commands:
+        say(f"  {command:<{width}}   # {why}")
     return EXIT_OK
+
+
+def _worker(root: str) -> str:
+    """The command, so that it finds this root from here."""
+    here = os.path.abspath(os.environ.get("WORKER_ROOT") or os.getcwd())
+    return "worker" if root == here else f"worker --root {shlex.quote(os.path.relpath(root))}"

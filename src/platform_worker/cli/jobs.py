@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 
-from platform_worker import Queue
-from platform_worker.cli.job_arguments import Parser, duration, each, parser, say, say_json, table
+from platform_worker import Queue, WorkerUsageError
+from platform_worker.cli.job_arguments import Parser, duration, each, parser, say, say_json, table, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 _FINISHED = ("completed", "failed", "cancelled")
 _STATUSES = ("queued", "retry_wait", "processing", *_FINISHED)
-_HEADS = ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "ENQUEUED")
+_HEADS = ("ID", "STATUS", "QUEUE", "TASK", "ATTEMPT", "ENQUEUED", "ERROR")
 
 
 def run(root: str, args: list[str], json_output: bool) -> int:
     """Runs the command; 0, or a ``WorkerError``."""
-    action = args[0] if args and args[0] in _ACTIONS else ""
-    command = _ACTIONS.get(action, _list)
-    return command(root, args[1:] if action else args, json_output)
+    if not args or args[0].startswith("-"):
+        return _list(root, args, json_output)
+    if args[0] not in _ACTIONS:
+        raise _no_such(args[0])
+    return _ACTIONS[args[0]](root, args[1:], json_output)
+
+
+def _no_such(word: str) -> WorkerUsageError:
+    near = difflib.get_close_matches(word, _ACTIONS, 1)
+    rule = f"did you mean {near[0]}?" if near else f"known are {', '.join(_ACTIONS)}"
+    return WorkerUsageError(
+        "worker-usage-invalid",
+        hints=[f"jobs has no such action; {rule}", "`worker jobs` alone lists jobs, `worker jobs show ID` shows one"],
+    )
 
 
 def _list(root: str, args: list[str], json_output: bool) -> int:
@@ -32,7 +45,7 @@ def _list(root: str, args: list[str], json_output: bool) -> int:
     own.add_argument("--status", choices=_STATUSES)
     own.add_argument("--queue", metavar="NAME")
     own.add_argument("--task", metavar="NAME")
-    own.add_argument("--limit", type=int, default=100, metavar="N")
+    own.add_argument("--limit", type=whole, default=100, metavar="N")
     own.add_argument("--after", metavar="ID", help="the last id seen")
     options = own.parse_args(args)
     with Queue.open(root) as queue:
@@ -42,15 +55,14 @@ def _list(root: str, args: list[str], json_output: bool) -> int:
     if json_output:
         say_json({"jobs": [job.to_json() for job in jobs], "status": "ok"})
         return 0
-    records = [job.to_json() for job in jobs]
-    table(
-        _HEADS,
-        (
-            (r["id"], r["status"], r["queue"], r["task"], f"{r['attempt']}/{r['max_attempts']}", r["enqueued_at"])
-            for r in records
-        ),
-    )
+    table(_HEADS, (_cells(job.to_json()) for job in jobs))
     return 0
+
+
+def _cells(job: dict[str, Any]) -> tuple[object, ...]:
+    tried = f"{job['attempt']}/{job['max_attempts']}"
+    reason = None if job["error"] is None else job["error"]["reason"]
+    return (job["id"], job["status"], job["queue"], job["task"], tried, job["enqueued_at"], reason)
 
 
 def _show(root: str, args: list[str], json_output: bool) -> int:
@@ -90,9 +102,21 @@ def _cancel(root: str, args: list[str], json_output: bool) -> int:
     )
     own.add_argument("ids", nargs="+", metavar="ID")
     options = own.parse_args(args)
+    asked = 0
     with Queue.open(root) as queue:
-        count = each(options.ids, queue.cancel)
-    return _counted("cancelled", count, json_output)
+
+        def cancel(id: str) -> None:
+            nonlocal asked
+            queue.cancel(id)
+            # A running one decides itself: its handler sees the request, or completes.
+            asked += queue.get(id).status != "cancelled"
+
+        count = each(options.ids, cancel)
+    if json_output or not asked:
+        return _counted("cancelled", count, json_output)
+    if count > asked:
+        _counted("cancelled", count - asked, json_output)
+    return _counted("asked to stop", asked, json_output)
 
 
 def _purge(root: str, args: list[str], json_output: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from platform_worker.errors import EXIT_OK, WorkerUsageError
+from platform_worker.errors import EXIT_OK, WorkerAlreadyRunningError, WorkerUsageError
 from platform_worker.wiring import run_start
 
 _HELP = """usage: worker start [--root DIR] [--json] [--build] [--until-empty | --once]
@@ -28,13 +28,21 @@ def run(root: str, args: list[str], json_output: bool) -> int:
         return EXIT_OK
     for word in args:
         if word not in _OPTIONS:
-            raise WorkerUsageError("worker-usage-invalid", hints=["start takes --build, --until-empty and --once only"])
+            hints = [
+                "start takes --build, --until-empty and --once only",
+                "workers, timeouts and the like are set in worker.toml, under [worker]",
+            ]
+            raise WorkerUsageError("worker-usage-invalid", hints=hints)
     if "--until-empty" in args and "--once" in args:
         raise WorkerUsageError("worker-usage-invalid", hints=["--until-empty and --once exclude each other"])
-    return run_start(
-        root,
-        build="--build" in args,
-        until_empty="--until-empty" in args,
-        once="--once" in args,
-        json_output=json_output,
-    )
+    try:
+        return run_start(
+            root,
+            build="--build" in args,
+            until_empty="--until-empty" in args,
+            once="--once" in args,
+            json_output=json_output,
+        )
+    except WorkerAlreadyRunningError as error:
+        hint = "a pool runs on this root, or the last of one is ending; `worker status` asks, `worker stop` ends it"
+        raise WorkerAlreadyRunningError(error.reason, hints=[hint]) from error

@@ -165,6 +165,9 @@ def _object(data: object) -> dict[str, Any]:
 def _known(name: str, tasks: Mapping[str, object]) -> list[str]:
     import difflib
 
-    near = difflib.get_close_matches(name, tasks, 1)
-    hints = [f"task: did you mean {near[0]}?"] if near else []
-    return [*hints, "task: no recorded handler has this name; run worker build after adding one, or allow unknown ones"]
+    # ``@task`` without a name gives module.qualname, where a person thinks of the function.
+    near = [known for known in sorted(tasks) if known.endswith(f".{name}")]
+    near = near or difflib.get_close_matches(name, tasks, 1)
+    hints = [f"task: did you mean {' or '.join(near[:3])}?"] if near else []
+    rule = "no recorded handler has this name; run worker build after adding one, or pass --allow-unknown"
+    return [*hints, f"task: {rule} (in Python: allow_unknown=True)"]

@@ -44,7 +44,10 @@ class Queue:
         from platform_worker.artifacts.boot import has_current, load_current, resolve_settings
 
         if not has_current(where):
-            raise WorkerQueueError("worker-generation-missing", hints=["run worker build first"])
+            hint = "run worker build first"
+            if not os.path.exists(os.path.join(where, "worker.toml")):
+                hint = "there is no worker.toml in the root; give --root DIR, or set WORKER_ROOT (in Python: root=…)"
+            raise WorkerQueueError("worker-generation-missing", hints=[hint])
         generation = load_current(where)
         source = generation.container["task_source"]
         factory = _load(source["entry_point"])
@@ -63,8 +66,9 @@ class Queue:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the store."""
-        self._store.close()
+        """Lets go of the store; whatever is asked for afterwards is refused."""
+        store, self._store = self._store, _Closed()
+        store.close()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,7 +98,7 @@ class Queue:
         job = NewJob(
             task, data, queue, priority, delay, run_at, max_attempts, timeout_ms, backoff_ms, unique, allow_unknown
         )
-        row = row_of(job, self._tasks, self._settings, self._store.now_ms())
+        row = row_of(job, self._tasks, self._settings, self._now())
         with _reachable():
             return self._store.enqueue([row], connection)[0]
 
@@ -107,7 +111,7 @@ class Queue:
         with _reachable():
             row = self._store.get(id) if is_id(id) else None
         if row is None:
-            raise WorkerQueueError("worker-job-unknown")
+            raise _unknown(id)
         return job_of(row)
 
     def jobs(
@@ -148,7 +152,7 @@ class Queue:
             raise invalid("older_than: must be a timedelta, 0 or more")
         if _status(status) not in (None, *model.FINISHED):
             raise invalid("status: only completed, failed and cancelled jobs can be removed")
-        before = self._store.now_ms() - older_than // datetime.timedelta(milliseconds=1)
+        before = self._now() - older_than // datetime.timedelta(milliseconds=1)
         with _reachable():
             # With no age to keep, what finished in this very millisecond is meant too.
             return self._store.purge(before if older_than else before + 1, status)
@@ -162,7 +166,7 @@ class Queue:
         """Every queue of ``names``, in order, then every other that has jobs or is paused."""
         with _reachable():
             found = self._store.counts()
-        now = self._store.now_ms()
+        now = self._now()
         names = [*self.names, *sorted(set(found) - set(self.names))]
         return {name: _counts(found.get(name, {}), now) for name in names}
 
@@ -189,7 +193,7 @@ class Queue:
 
     def rows_of(self, jobs: Iterable[NewJob]) -> list[Row]:
         """Checks jobs as ``enqueue`` would, adding none; the first that is off raises."""
-        now = self._store.now_ms()
+        now = self._now()
         return [row_of(job, self._tasks, self._settings, now) for job in jobs]
 
     def add(self, rows: Sequence[Row], on_batch: Callable[[int], None] | None = None) -> tuple[list[str], int]:
@@ -202,20 +206,51 @@ class Queue:
                 on_batch(len(ids))
         return ids, sum(row.id == id for row, id in zip(rows, ids, strict=True))
 
+    def _now(self) -> int:
+        with _reachable():
+            return self._store.now_ms()
+
     def _change(self, id: str, event: model.Event) -> None:
         with _reachable():
             try:
                 refusal = self._store.change(id, event)
             except KeyError:
-                raise WorkerQueueError("worker-job-unknown") from None
-        if refusal is not None:
-            raise WorkerQueueError("worker-job-state")
+                raise _unknown(id) from None
+            if refusal is not None:
+                row = self._store.get(id)
+                raise WorkerQueueError(
+                    "worker-job-state", hints=[_refusal("" if row is None else row["status"], event)]
+                )
 
     def _pause(self, name: str, paused: bool) -> None:
         if not isinstance(name, str) or QUEUE_NAME.fullmatch(name) is None:
             raise invalid("queue: must match [a-z0-9._-]{1,64}")
         with _reachable():
             self._store.pause(name, paused)
+
+
+class _Closed:
+    """Stands where the store was."""
+
+    def __getattr__(self, _name: str) -> Any:
+        raise WorkerQueueError("worker-queue-unavailable", hints=["this Queue was closed; open another one"])
+
+    def close(self) -> None:
+        """Closing twice is no mistake."""
+
+
+def _unknown(id: object) -> WorkerQueueError:
+    rule = "no job has this id, or it was removed" if is_id(id) else "an id has 36 characters, as enqueue returned it"
+    return WorkerQueueError("worker-job-unknown", hints=[rule])
+
+
+def _refusal(status: str, event: model.Event) -> str:
+    """What the job is, and what it would have to be."""
+    if isinstance(event, model.Cancel):
+        return f"is {status}; only a job that has not finished can be cancelled"
+    if status in (model.FAILED, model.CANCELLED):
+        return f"is {status}, but another unfinished job has its unique key"
+    return f"is {status}; only a failed or cancelled job can be retried"
 
 
 class _reachable:  # noqa: N801  reads as the statement it is
@@ -236,7 +271,9 @@ def _load(entry_point: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise WorkerQueueError("worker-queue-unavailable", hints=[f"app.modules: {entry_point} is missing"]) from error
+        remedy = getattr(error, "remedy", None)
+        hint = f"{entry_point} is missing" if remedy is None else f"a library is missing; run {remedy}"
+        raise WorkerQueueError("worker-queue-unavailable", hints=[f"app.modules: {hint}"]) from error
 
 
 def _status(status: str | None) -> str | None:

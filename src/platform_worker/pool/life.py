@@ -169,9 +169,10 @@ class Lives:
         expected = child.phase is ChildPhase.EXPIRED or (
             child.phase is ChildPhase.DONE and (event.code == 0 or child.pressed > 0)
         )
-        if not expected and not stopping:
-            return self._unexpected(child, cause, now)
         slot = child.slot
+        # However orderly it went: a replacement that never took over has not become what it was started for.
+        if not stopping and (not expected or child is slot.successor):
+            return self._unexpected(child, cause, now)
         slot.remove(child)
         level = "info" if child.phase is ChildPhase.DONE and expected and child.pressed == 0 else "warning"
         effects: list[Effect] = [LogEvent(level, "worker.child.exit", {"slot": slot.index, "cause": cause})]
@@ -209,6 +210,9 @@ class Lives:
         if child.reason is not None:
             self._logged.add(child.reason)
         if pool.status is PoolStatus.STARTING and not slot.served:
+            return effects + pool.fail(reason, now)
+        if pool.policy.once and child.exhausted:
+            # It had its job: another child would take a second one.
             return effects + pool.fail(reason, now)
         if was_successor and slot.current is not None and slot.current.phase is ChildPhase.LAST:
             # A bad deploy does not take a working child away.

@@ -12,6 +12,7 @@ import time
 
 from platform_worker.errors import WorkerStartError
 from platform_worker.jobs import events, model
+from platform_worker.jobs.ids import luck
 from platform_worker.jobs.store import Interrupted, StoreUnavailable
 from platform_worker.sources.keeper import Keeper
 from platform_worker.sources.queue_task import QueueTask, remove_workdirs
@@ -36,6 +37,7 @@ _RECOVER_EVERY = 1.0
 _SWEEP_EVERY = 60.0
 #: A settlement that takes longer says in the log whose it is, so that a kill does not hide it; seconds.
 _SLOW_SETTLEMENT = 1.0
+_SLOW_STOP = 0.05
 
 
 class QueueSource:
@@ -95,7 +97,7 @@ class QueueSource:
         """Settles a job, however long the store is away; a claim that is not ours any more changes nothing."""
         context = self._context
         ahead = claim_next and not self._until_empty and context is not None and not context.cancellation_requested()
-        patience = _SettlementPatience(claimed)
+        patience = _SettlementPatience(claimed, context)
         self._keeper.settling()
         try:
             fits, self._ahead = self._insist(lambda: self._store.settle(claimed, event, patience, ahead), patience)
@@ -207,21 +209,29 @@ class QueueSource:
                     self._unavailable = False
                     events.emit("info", "worker.queue.available")
                 return value
-            patience(pause)
+            # Not all at once: they lost the store at the same moment.
+            patience(pause * (0.5 + luck() / 2))
             pause = min(pause * 2, 1.0)
 
 
 class _SettlementPatience:
-    """Waits for as long as it takes: work that was done is settled. Says whose settlement it is when it takes long."""
+    """Waits for as long as it takes: work that was done is settled.
 
-    def __init__(self, claimed: Claimed) -> None:
+    Says whose settlement it is when it takes long, sooner where a stop may end the wait with the process.
+    """
+
+    def __init__(self, claimed: Claimed, context: SourceContext | None) -> None:
         self._claimed = claimed
+        self._context = context
         self._waited = 0.0
         self._said = False
 
     def __call__(self, seconds: float) -> None:
         time.sleep(seconds)
         self._waited += seconds
-        if self._waited >= _SLOW_SETTLEMENT and not self._said:
+        if not self._said and (self._waited >= _SLOW_SETTLEMENT or (self._waited >= _SLOW_STOP and self._stopping())):
             self._said = True
             events.emit("warning", "worker.queue.unavailable", job_id=self._claimed.id, cause="settlement-waits")
+
+    def _stopping(self) -> bool:
+        return self._context is not None and self._context.cancellation_requested()

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from platform_worker.jobs import model
+from platform_worker.jobs import events, model
 from platform_worker.jobs.context import JobContext, progress_json
 from platform_worker.jobs.errors import JobCancelled, JobTimeout, Reject, Retry
 from platform_worker.jobs.ids import luck
@@ -69,7 +69,11 @@ class QueueTask:
 
     def complete(self, result: object) -> None:
         self._end()
-        self._source.settle(self._claimed, self._completed(result))
+        event = self._completed(result)
+        self._source.settle(self._claimed, event)
+        if isinstance(event, model.Fail):
+            # The handler returned, so nobody else says that the job failed.
+            events.emit("error", "worker.task.failed", job_id=self.id, task=self.name, cause=event.reason)
 
     def fail(self, failure: BaseException) -> None:
         self._end()
@@ -112,11 +116,18 @@ class QueueTask:
             reason, final = "rejected", True
         elif isinstance(failure, JobTimeout):
             reason = "timeout"
-        elif isinstance(failure, Retry) and failure.after is not None:
-            after_ms = int(failure.after * 1000)
+        elif isinstance(failure, Retry):
+            after_ms = None if failure.after is None else int(failure.after * 1000)
+            message = message or self._asked_again()
         elif isinstance(failure, JobCancelled):
             message = "cancelled while it ran"
         return model.Fail(token, reason, message, name, final, after_ms, luck())
+
+    def _asked_again(self) -> str:
+        """What a ``Retry`` without words of its own leaves behind."""
+        attempt, most = self._claimed.attempt, self._claimed.max_attempts
+        last = ", which was the last" if attempt >= most else ""
+        return f"the handler asked for a retry in attempt {attempt} of {most}{last}"
 
     def _heartbeat(self, progress: Any) -> None:
         held = self._source.renew(self._claimed, None if progress is None else progress_json(progress))

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from platform_worker.artifacts.entry_points import load
 from platform_worker.errors import WorkerBuildError
 from platform_worker.tasks.contract import HOOK_GROUP, RESETTER_GROUP, TASK_SOURCE_GROUP
+from platform_worker.tasks.errors import MissingLibrary
 from platform_worker.value import Value
 
 TYPE_CHECKING = False
@@ -100,6 +101,8 @@ def _plugin(
             continue
         try:
             loaded[kind] = load(point)
+        except MissingLibrary as error:
+            raise _invalid(name, str(error)) from error
         except (Exception, SystemExit) as error:
             report(error)
             raise _invalid(name, "cannot be imported") from error

@@ -6,7 +6,7 @@ import sys
 
 from platform_worker.errors import WorkerStartError
 from platform_worker.jobs.context import JobContext
-from platform_worker.tasks.errors import InvalidData, UnknownTask
+from platform_worker.tasks.errors import InvalidData, UnfitHandler, UnknownTask
 from platform_worker.tasks.signature import Signature
 
 TYPE_CHECKING = False
@@ -22,7 +22,9 @@ class HandlerTable:
     """Implements ``Handlers``. ``context_type`` is the class whose annotation asks for the job's context."""
 
     def __init__(self, functions: Mapping[str, Callable[..., object]], context_type: type | None = JobContext) -> None:
-        self._plans = {name: (function, Signature(function, context_type)) for name, function in functions.items()}
+        self._plans = {
+            name: (function, _signature(name, function, context_type)) for name, function in functions.items()
+        }
         self._loop: AbstractEventLoop | None = None
 
     def __contains__(self, name: str) -> bool:
@@ -78,6 +80,14 @@ class HandlerTable:
             return future.result()
 
 
+def _signature(name: str, function: Callable[..., object], context_type: type | None) -> Signature:
+    try:
+        return Signature(function, context_type)
+    except UnfitHandler as error:
+        error.task = name
+        raise
+
+
 async def _await(awaitable: Any) -> object:
     return await awaitable
 
@@ -95,8 +105,15 @@ def load_handlers(modules: Iterable[str], context_type: type | None = JobContext
         table = HandlerTable({name: spec.function for name, spec in specs.items()}, context_type)
         table.prepare()
         return table
+    except UnfitHandler as error:
+        raise WorkerStartError("worker-handlers-unimportable", hints=(unfit_hint(error),)) from error
     except Exception as error:  # whatever an annotation of the application's may raise
         raise WorkerStartError("worker-handlers-unimportable") from error
+
+
+def unfit_hint(error: UnfitHandler) -> str:
+    """What a person is told: the build and the child say the same."""
+    return f"app.handlers: the task {error.task} cannot be called: {error}"
 
 
 def import_modules(modules: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from platform_worker.tasks.errors import InvalidData
+from platform_worker.tasks.errors import InvalidData, UnfitHandler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     #: The value for the handler; raises ``ValueError`` whose text names the rule, never the value.
     Check: TypeAlias = Callable[[Any], Any]
 
-_VARARGS, _VARKEYWORDS = 0x04, 0x08
+#: Flags of code objects, as ``inspect`` has them.
+_VARARGS, _VARKEYWORDS, _GENERATOR, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x200
+_POSITIONAL_ONLY = "its parameters are passed by name, so none of them may be positional only"
+_VARIABLE = "its parameters are passed by name, so *args stays empty; name them, or add **kwargs"
 _CONTEXT_NAME = "JobContext"
 
 
@@ -27,6 +30,8 @@ class Signature:
     """What a handler takes. ``context_type`` is the class whose annotation asks for the job's context."""
 
     def __init__(self, function: Callable[..., object], context_type: type | None) -> None:
+        """Raises ``UnfitHandler`` for what no job can call."""
+        _check_kind(function)
         parameters, self._open = _parameters(function)
         hints = _annotations(function)
         self._contexts = tuple(name for name in parameters if _is_context(hints.get(name), context_type))
@@ -56,13 +61,24 @@ class Signature:
         return arguments
 
 
+def _check_kind(function: Callable[..., object]) -> None:
+    """What a call returns must be the result, or an awaitable of it."""
+    if isinstance(function, type):
+        raise UnfitHandler("a handler is a function, not a class")
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    if flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise UnfitHandler("a handler returns its result, so it must not be a generator (yield)")
+
+
 def _parameters(function: Callable[..., object]) -> tuple[dict[str, bool], bool]:
     """The names that can be passed, each with whether it has a default; and whether any other name is taken too."""
     code = getattr(function, "__code__", None)
     if code is None or hasattr(function, "__wrapped__") or hasattr(function, "__signature__"):
         return _inspected(function)
     if code.co_posonlyargcount:
-        raise TypeError("a handler's parameters are passed by name, so none of them may be positional only")
+        raise UnfitHandler(_POSITIONAL_ONLY)
+    if code.co_flags & _VARARGS and not code.co_flags & _VARKEYWORDS:
+        raise UnfitHandler(_VARIABLE)
     positional = code.co_varnames[: code.co_argcount]
     keyword = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     defaults = len(getattr(function, "__defaults__", None) or ())
@@ -76,14 +92,18 @@ def _inspected(function: Callable[..., object]) -> tuple[dict[str, bool], bool]:
     import inspect
 
     result: dict[str, bool] = {}
-    unbounded = False
+    unbounded = variable = False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise TypeError("a handler's parameters are passed by name, so none of them may be positional only")
+            raise UnfitHandler(_POSITIONAL_ONLY)
         if parameter.kind is parameter.VAR_KEYWORD:
             unbounded = True
-        elif parameter.kind is not parameter.VAR_POSITIONAL:
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            variable = True
+        else:
             result[parameter.name] = parameter.default is not parameter.empty
+    if variable and not unbounded:
+        raise UnfitHandler(_VARIABLE)
     return result, unbounded
 
 
@@ -243,7 +263,7 @@ def _by_pydantic(hint: Any, name: str) -> Check:
             # A class that pydantic does not know can only be an instance already: nothing that JSON can say.
             adapter = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
         except PydanticUserError as error:
-            raise TypeError(f"the annotation of the parameter {name} cannot be used for validation") from error
+            raise UnfitHandler(f"the annotation of the parameter {name} cannot be used for validation") from error
 
     def check(value: Any) -> Any:
         try:

@@ -75,7 +75,7 @@ class UnitOfWork:
             return self._run_hooked(TaskInfo(unit, self._operation, task))
         finally:
             for reset in self._resetters:
-                self._reset(reset)
+                self._reset(reset, task)
             current_unit.reset(token)
 
     def _run_hooked(self, info: TaskInfo) -> Ending:
@@ -102,14 +102,14 @@ class UnitOfWork:
         except BaseException as error:  # noqa: BLE001  the edge to a plugin: its failure is the task's
             if isinstance(ending, Returned):
                 return Raised(error)
-            self._log.failure("error", "worker.task.failed", error, cause="after-hook")
+            self._log.failure("error", "worker.task.failed", error, cause="after-hook", **named(info.task))
         return ending
 
-    def _reset(self, reset: Callable[[], object]) -> None:
+    def _reset(self, reset: Callable[[], object], task: Task) -> None:
         try:
             reset()
         except BaseException as error:  # noqa: BLE001  the edge to a plugin: the task has its outcome, the others their turn
-            self._log.failure("error", "worker.task.failed", error, cause="resetter")
+            self._log.failure("error", "worker.task.failed", error, cause="resetter", **named(task))
 
 
 def outcome_of(ending: Ending) -> UnitOutcome:
@@ -117,3 +117,16 @@ def outcome_of(ending: Ending) -> UnitOutcome:
     if isinstance(ending, Returned):
         return "success"
     return "failure" if isinstance(ending, Raised) else "released"
+
+
+def named(task: Task) -> dict[str, str]:
+    """Whose log line it is: ``job_id`` and ``task``, where the task has an ``id`` and a ``name``."""
+    found = {}
+    for field, attribute in (("job_id", "id"), ("task", "name")):
+        try:
+            value = getattr(task, attribute, None)
+        except Exception:  # noqa: BLE001  the edge to a plugin: a log line is no reason to end the child
+            continue
+        if isinstance(value, str):
+            found[field] = value
+    return found

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 
+from platform_worker.jobs import events
 from platform_worker.jobs.store import StoreUnavailable
 from platform_worker.sources.sqlite import schema
 
@@ -49,6 +50,8 @@ _CHECKPOINT_TRIES = 20
 
 _FIRST_PAUSE = 0.00002
 _LONGEST_PAUSE = 0.01
+#: A worker that has waited for a lock this long says so in the log; seconds.
+_LONG_WAIT = 1.0
 
 
 def unavailable(error: sqlite3.Error) -> StoreUnavailable | None:
@@ -72,11 +75,12 @@ def prepare(path: str) -> None:
 class Database:
     """A connection that opens itself again after an error. Not for two threads at once, nor for a forked process.
 
-    ``patience(seconds)`` is how whoever calls waits for a lock; it raises to give up.
+    ``patience(seconds)`` is how whoever calls waits for a lock; it raises to give up. ``logs``: a long wait is logged.
     """
 
-    def __init__(self, path: str, synchronous: str) -> None:
+    def __init__(self, path: str, synchronous: str, *, logs: bool = False) -> None:
         self.path = path
+        self._logs = logs
         self._synchronous = "FULL" if synchronous == "full" else "NORMAL"
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
@@ -86,7 +90,7 @@ class Database:
     def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience) -> T:
         """``work`` on the connection, outside a transaction: it must only read, in one statement or regardless."""
         try:
-            return _insist(lambda: work(self._open(patience)), patience)
+            return _insist(lambda: work(self._open(patience)), patience, self._logs)
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
@@ -94,7 +98,7 @@ class Database:
         """``work`` in one write transaction: all of it happens, or nothing and an error."""
         try:
             connection = self._open(patience)
-            _insist(lambda: connection.execute("BEGIN IMMEDIATE"), patience)
+            _insist(lambda: connection.execute("BEGIN IMMEDIATE"), patience, self._logs)
             try:
                 value = work(connection)
                 connection.execute("COMMIT")
@@ -132,7 +136,7 @@ class Database:
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
             )
             try:
-                _set_up(connection, self._synchronous, patience)
+                _set_up(connection, self._synchronous, patience, self._logs)
             except BaseException:
                 connection.close()
                 raise
@@ -163,9 +167,9 @@ def _make_room(connection: sqlite3.Connection) -> None:
         return
 
 
-def _set_up(connection: sqlite3.Connection, synchronous: str, patience: Patience) -> None:
+def _set_up(connection: sqlite3.Connection, synchronous: str, patience: Patience, logs: bool) -> None:
     def run(statement: str) -> sqlite3.Cursor:
-        return _insist(lambda: connection.execute(statement), patience)
+        return _insist(lambda: connection.execute(statement), patience, logs)
 
     # For a file that is being made: a commit writes whole pages, and ours change a few bytes of five.
     run(f"PRAGMA page_size={_PAGE_BYTES}")
@@ -184,14 +188,22 @@ def _set_up(connection: sqlite3.Connection, synchronous: str, patience: Patience
         raise StoreUnavailable("sqlite.path: the file is of another version of this package", transient=False)
 
 
-def _insist(attempt: Callable[[], T], patience: Patience) -> T:
+def _insist(attempt: Callable[[], T], patience: Patience, logs: bool) -> T:
     """``attempt`` until no lock is in its way."""
-    pause = _FIRST_PAUSE
+    pause, waited, said = _FIRST_PAUSE, 0.0, False
     while True:
         try:
-            return attempt()
+            value = attempt()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (_BUSY, _LOCKED):
                 raise
+            if logs and not said and waited >= _LONG_WAIT:
+                said = True
+                events.emit("warning", "worker.queue.unavailable", cause=_RULES[error.sqlite_errorcode & 0xFF])
+        else:
+            if said:
+                events.emit("info", "worker.queue.available")
+            return value
         patience(pause)
+        waited += pause
         pause = min(pause * 1.5, _LONGEST_PAUSE)

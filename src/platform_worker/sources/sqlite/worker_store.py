@@ -44,7 +44,7 @@ class SqliteWorkerStore:
 
     def __init__(self, path: str, synchronous: str, queue: Mapping[str, Any], identity: WorkerIdentity) -> None:
         self._path = path
-        self._main = Database(path, synchronous)
+        self._main = Database(path, synchronous, logs=True)
         self._side = Database(path, synchronous)
         self._side_lock = _thread.allocate_lock()
         self._names = tuple(queue["names"])

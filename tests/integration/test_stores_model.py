@@ -1,27 +1,27 @@
-"""Random histories of several workers, crashes, ended leases and stale settlements: the SQLite store does what the
-model says, to the last field, and picks the job that the order says."""
+"""Random histories of several workers, crashes, ended leases and stale settlements: every store does what the model
+says, to the last field, and picks the job that the order says."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import json
 import time
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from harness.stores import STORES
 from platform_worker.jobs import model
 from platform_worker.jobs.job import NewJob
 from platform_worker.jobs.policies import Backoff
 from platform_worker.jobs.queue import Queue
-from platform_worker.jobs.store import Claimed
-from platform_worker.sources.sqlite import clock, factory
-from platform_worker.sources.sqlite.worker_store import SqliteWorkerStore
+from platform_worker.jobs.store import Claimed, WorkerStore
 from platform_worker.tasks.contract import WorkerIdentity
+
+#: Many histories, and the machine may be busy.
+pytestmark = pytest.mark.timeout(600)
 
 LEASE = 1000
 SETTINGS: dict[str, Any] = {
@@ -41,27 +41,28 @@ class Record:
         self.lease_until = 0
         self.deadline: int | None = None
         self.owner = (-1, -1)
+        self.told: dict[str, Any] = {"error": None, "result": None}
 
     def apply(self, event: model.Event, now: int) -> model.Decision:
         decision = model.decide(self.life, event, now, BACKOFF)
         for name in FIELDS:
             if name in decision.changes:
                 setattr(self.life, name, decision.changes[name])
+        self.told |= {name: value for name, value in decision.changes.items() if name in self.told}
         return decision
 
 
 class Histories(RuleBasedStateMachine):
+    #: Of the store; set by each subclass.
+    name = ""
+
     def __init__(self) -> None:
         super().__init__()
-        # In memory where there is such a place: a history makes a file, and its commits would be the test's time.
-        shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.root = tempfile.mkdtemp(prefix="histories-", dir=shared)
+        self.kit = STORES[self.name]()
+        self.kit.begin()
         self.wall, self.boot = 10**12, 500
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(clock, "wall_ms", lambda: self.wall)
-        self.patch.setattr(clock, "boot_ms", lambda: self.boot)
-        config = {"path": "q.db", "synchronous": "normal"}
-        self.queue = Queue(factory.client(config, SETTINGS, self.root), SETTINGS, {})
+        self.kit.set_time(self.wall, self.boot)
+        self.queue = Queue(self.kit.client(SETTINGS), SETTINGS, {})
         self.incarnations = [0] * WORKERS
         self.stores = [self.store(slot) for slot in range(WORKERS)]
         self.records: dict[str, Record] = {}
@@ -69,16 +70,19 @@ class Histories(RuleBasedStateMachine):
         #: Every claim ever made: also those that were lost are settled again and again.
         self.claims: list[tuple[int, Claimed]] = []
 
-    def store(self, slot: int) -> SqliteWorkerStore:
-        identity = WorkerIdentity("pool", 1, slot, self.incarnations[slot])
-        return SqliteWorkerStore(f"{self.root}/q.db", "normal", SETTINGS, identity)
+    def store(self, slot: int) -> WorkerStore:
+        return self.kit.worker(SETTINGS, WorkerIdentity("pool", 1, slot, self.incarnations[slot]))
+
+    @property
+    def lease_clock(self) -> int:
+        """What leases and deadlines are measured by."""
+        return self.wall if self.kit.one_clock else self.boot
 
     def teardown(self) -> None:
         for store in self.stores:
             store.close()
         self.queue.close()
-        self.patch.undo()
-        shutil.rmtree(self.root)
+        self.kit.end()
 
     def expected(self) -> str | None:
         due = [
@@ -88,17 +92,28 @@ class Histories(RuleBasedStateMachine):
         ]
         return min(due)[-1] if due else None
 
+    def recent(self, which: int) -> tuple[int, Claimed]:
+        """The newest claim every other time, else one of those before it, most of which are lost."""
+        return self.claims[-1 - (which // 2 % min(len(self.claims), 8) if which % 2 else 0)]
+
     def took(self, slot: int, claimed: Claimed | None, expected: str | None) -> None:
         assert expected == (None if claimed is None else claimed.id)
         if claimed is None:
             return
         record = self.records[claimed.id]
         record.apply(model.CLAIM, self.wall)
-        record.lease_until = self.boot + LEASE
-        record.deadline = self.boot + record.timeout_ms if record.timeout_ms else None
+        record.lease_until = self.lease_clock + LEASE
+        record.deadline = self.lease_clock + record.timeout_ms if record.timeout_ms else None
         record.owner = (slot, self.incarnations[slot])
         assert (record.life.token, record.life.attempt) == (claimed.token, claimed.attempt)
         self.claims.append((slot, claimed))
+
+    @initialize(count=st.integers(1, 6), slot=st.integers(0, WORKERS - 1))
+    def begin_with_work(self, count: int, slot: int) -> None:
+        """Most histories that come of nothing are about nothing."""
+        for _ in range(count):
+            self.enqueue("default", 5, 0, 3, 0, 1)
+        self.claim(slot)
 
     @rule(
         queue=st.sampled_from(["urgent", "default"]),
@@ -129,7 +144,7 @@ class Histories(RuleBasedStateMachine):
         ahead=st.booleans(),
     )
     def settle(self, which: int, how: str, ahead: bool) -> None:
-        slot, claimed = self.claims[-1 - which % min(len(self.claims), 8)]
+        slot, claimed = self.recent(which)
         token = claimed.token
         event: model.Event = {
             "complete": model.Complete(token, "1"),
@@ -148,18 +163,18 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(which=st.integers(0, 99))
     def renew(self, which: int) -> None:
-        slot, claimed = self.claims[-1 - which % min(len(self.claims), 8)]
+        slot, claimed = self.recent(which)
         record = self.records.get(claimed.id)
         holds = record is not None and (record.life.status, record.life.token) == (model.PROCESSING, claimed.token)
         held = self.stores[slot].renew(claimed, "1")
         assert holds == held.held
         if record is not None and holds:
             assert bool(record.life.cancel_requested) == held.cancel_requested
-            record.lease_until = self.boot + LEASE
+            record.lease_until = self.lease_clock + LEASE
 
     def end(self, record: Record) -> None:
         token = record.life.token
-        overdue = record.deadline is not None and self.boot >= record.deadline + 1000
+        overdue = record.deadline is not None and self.lease_clock >= record.deadline + 1000
         record.apply(model.TimedOut(token) if overdue else model.Lost(token), self.wall)
 
     @rule(slot=st.integers(0, WORKERS - 1))
@@ -175,7 +190,8 @@ class Histories(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, WORKERS - 1))
     def recover(self, slot: int) -> None:
-        ended = [r for r in self.records.values() if r.life.status == model.PROCESSING and r.lease_until <= self.boot]
+        now = self.lease_clock
+        ended = [r for r in self.records.values() if r.life.status == model.PROCESSING and r.lease_until <= now]
         for record in ended:
             self.end(record)
         assert len(ended) == self.stores[slot].recover_expired(time.sleep)
@@ -184,11 +200,13 @@ class Histories(RuleBasedStateMachine):
     def time_passes(self, milliseconds: int) -> None:
         self.wall += milliseconds
         self.boot += milliseconds
+        self.kit.set_time(self.wall, self.boot)
 
     @rule(milliseconds=st.sampled_from([-5000, 5000]))
     def the_wall_clock_steps(self, milliseconds: int) -> None:
-        """No lease is lost by it."""
+        """No lease is lost by it, where leases have a clock of their own."""
         self.wall += milliseconds
+        self.kit.set_time(self.wall, self.boot)
 
     @precondition(lambda self: self.records)
     @rule(which=st.integers(0, 99), event=st.sampled_from([model.Cancel(), model.Retry()]))
@@ -204,18 +222,37 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def the_store_is_as_the_model(self) -> None:
-        found = self.stores[0]._main.read(
-            lambda c: {
-                row[0]: row[1:]
-                for row in c.execute(f"SELECT id, {', '.join(FIELDS)}, finished_at IS NULL FROM platform_worker_jobs")
-            },
-            time.sleep,
-        )
         assert {
             id: (*(getattr(r.life, name) for name in FIELDS), int(r.life.status not in model.FINISHED))
             for id, r in self.records.items()
-        } == found
+        } == self.kit.lives(FIELDS)
+
+    @invariant()
+    def everybody_can_read_it(self) -> None:
+        """What the listing tells: why a job failed, what it returned; and the counts are those of the jobs."""
+        jobs = self.queue.jobs(limit=1000)
+        assert list(self.records)[::-1] == [job.id for job in jobs]
+        assert [r.told for r in self.records.values()][::-1] == [
+            {"error": job.error, "result": None if job.result is None else json.dumps(job.result)} for job in jobs
+        ]
+        counts = self.queue.counts()
+        for name in SETTINGS["names"]:
+            for status in model.STATUSES:
+                wanted = sum(r.queue == name and r.life.status == status for r in self.records.values())
+                assert wanted == getattr(counts[name], status)
+            assert (name in self.paused) == counts[name].paused
 
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+class SqliteHistories(Histories):
+    name = "sqlite"
+
+
+class RedisHistories(Histories):
+    name = "redis"
+
+
+HISTORIES = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestSqlite = SqliteHistories.TestCase
+TestSqlite.settings = HISTORIES
+TestRedis = RedisHistories.TestCase
+TestRedis.settings = HISTORIES

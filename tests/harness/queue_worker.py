@@ -1,4 +1,4 @@
-"""A worker process for the tests of the SQLite store: ``python sqlite_worker.py ROOT SLOT INCARNATION [KEY=VALUE…]``.
+"""A worker process for tests of stores: ``python queue_worker.py MODULE CONFIG ROOT SLOT INCARNATION [KEY=VALUE…]``.
 
 Takes jobs until SIGTERM, or with ``until_empty=1`` until there are none. Each start and settlement of a job is one
 line in ``ROOT/ledger``, appended whole.
@@ -6,6 +6,7 @@ line in ``ROOT/ledger``, appended whole.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from platform_worker.jobs.errors import Reject, Retry
-from platform_worker.sources.sqlite import factory
 from platform_worker.tasks.contract import SourceExhausted, SourceSetup, WorkerIdentity
 
 QUEUE: dict[str, Any] = {
@@ -23,7 +23,6 @@ QUEUE: dict[str, Any] = {
     "backoff_jitter": 0.1, "timeout_ms": 0, "result_max_bytes": 200, "data_max_bytes": 10000,
     "retention_ms": 604800000,
 }  # fmt: skip
-CONFIG = {"path": "var/queue.sqlite3", "synchronous": "normal"}
 
 
 class Context:
@@ -118,11 +117,13 @@ def write_ledger(root: str, word: str, id: str, attempt: int) -> None:
     os.close(fd)
 
 
-def setup(root: str, slot: int = 0, incarnation: int = 0, generation: int = 1, **changes: Any) -> SourceSetup:
+def setup(
+    config: dict[str, Any], root: str, slot: int = 0, incarnation: int = 0, generation: int = 1, **changes: Any
+) -> SourceSetup:
     until_empty = bool(changes.pop("until_empty", False))
     handlers = changes.pop("handlers", None) or Handlers(root)
     return SourceSetup(
-        config=CONFIG,
+        config=config,
         queue={**QUEUE, **changes},
         handlers=handlers,
         root=Path(root),
@@ -132,11 +133,12 @@ def setup(root: str, slot: int = 0, incarnation: int = 0, generation: int = 1, *
 
 
 def main() -> None:
-    root, slot, incarnation = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    changes = {key: json.loads(value) for key, _, value in (a.partition("=") for a in sys.argv[4:])}
+    module, config, root, slot, incarnation = sys.argv[1:6]
+    changes = {key: json.loads(value) for key, _, value in (a.partition("=") for a in sys.argv[6:])}
+    factory = importlib.import_module(module).factory
     context = Context()
     signal.signal(signal.SIGTERM, context.cancel)
-    source = factory(setup(root, slot, incarnation, **changes))
+    source = factory(setup(json.loads(config), root, int(slot), int(incarnation), **changes))
     source.assert_ready(context)
     print("ready", flush=True)
     try:

@@ -1,10 +1,9 @@
-"""``worker enqueue``, ``jobs`` and ``queues`` on a real store."""
+"""``worker enqueue``, ``jobs`` and ``queues`` on every store."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,28 +11,28 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-from sqlite_worker import CONFIG, QUEUE, Context, setup
-
-from platform_worker import Queue, WorkerError, WorkerQueueError, WorkerUsageError
+from harness.queue_worker import QUEUE, Context, setup
+from harness.stores import StoreKit
+from platform_worker import JobFailed, Queue, WorkerError, WorkerQueueError, WorkerUsageError
 from platform_worker.cli import enqueue, jobs, queues
-from platform_worker.sources.sqlite import factory
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(tmp_path: Path, store: StoreKit, monkeypatch: pytest.MonkeyPatch) -> str:
     def opened(root: str) -> Queue:
-        return Queue(factory.client(CONFIG, QUEUE, root), QUEUE, {"echo": {}, "fail": {"max_attempts": 1}})
+        return Queue(
+            store.factory.client(store.config(), QUEUE, root), QUEUE, {"echo": {}, "fail": {"max_attempts": 1}}
+        )
 
     monkeypatch.setattr(Queue, "open", opened)
     return str(tmp_path)
 
 
 @pytest.fixture
-def work(root: str) -> Iterator[Any]:
+def work(root: str, store: StoreKit) -> Iterator[Any]:
     """Performs one job."""
     context = Context()
-    source = factory(setup(root))
+    source = store.factory(setup(store.config(), root))
     source.assert_ready(context)
 
     def perform() -> None:
@@ -128,7 +127,11 @@ def test_an_operator_looks_at_failures_and_retries_them(
     assert failed in capsys.readouterr().out
     with pytest.raises(WorkerQueueError, match="worker-job-state") as refused:
         jobs.run(root, ["retry", queued, failed, "unknown"], False)
-    assert (f"{queued}: worker-job-state", "unknown: worker-job-unknown", "done: 1 of 3") == refused.value.hints
+    assert (
+        f"{queued}: is queued; only a failed or cancelled job can be retried",
+        "unknown: an id has 36 characters, as enqueue returned it",
+        "done: 1 of 3",
+    ) == refused.value.hints
     work()
     work()
     capsys.readouterr()
@@ -140,6 +143,85 @@ def test_an_operator_looks_at_failures_and_retries_them(
     assert "cancelled: 1\nrecovered: 0\nremoved: 2\n" == capsys.readouterr().out
 
 
+def test_a_finished_job_says_why_it_cannot_be_cancelled_or_retried(
+    root: str, work: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enqueue.run(root, ["echo"], False)
+    done = capsys.readouterr().out.strip()
+    work()
+    for action, needed in (("cancel", "that has not finished"), ("retry", "only a failed or cancelled")):
+        with pytest.raises(WorkerQueueError, match="worker-job-state") as refused:
+            jobs.run(root, [action, done], False)
+        assert refused.value.hints[0].startswith(f"{done}: is completed; ")
+        assert needed in refused.value.hints[0]
+    with pytest.raises(WorkerQueueError, match="worker-job-unknown") as refused:
+        jobs.run(root, ["show", done[:-1] + ("0" if done[-1] != "0" else "1")], False)
+    assert "no job has this id" in refused.value.hints[0]
+
+
+def test_a_retry_that_a_unique_key_forbids_says_so(root: str, work: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    enqueue.run(root, ["fail", "--unique", "k"], False)
+    failed = capsys.readouterr().out.strip()
+    work()
+    enqueue.run(root, ["echo", "--unique", "k"], False)
+    with pytest.raises(WorkerQueueError, match="worker-job-state") as refused:
+        jobs.run(root, ["retry", failed], False)
+    assert f"{failed}: is failed, but another unfinished job has its unique key" == refused.value.hints[0]
+
+
+def test_a_running_job_is_asked_to_stop_a_waiting_one_is_cancelled(
+    root: str, store: StoreKit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = Context()
+    source = store.factory(setup(store.config(), root))
+    source.assert_ready(context)
+    try:
+        enqueue.run(root, ["echo"], False)
+        running = capsys.readouterr().out.strip()
+        task = source.receive(context)
+        enqueue.run(root, ["echo"], False)
+        waiting = capsys.readouterr().out.strip()
+        assert 0 == jobs.run(root, ["cancel", running, waiting], False)
+        assert "cancelled: 1\nasked to stop: 1\n" == capsys.readouterr().out
+        jobs.run(root, ["cancel", running], False)
+        assert "asked to stop: 1\n" == capsys.readouterr().out
+        jobs.run(root, ["cancel", running], True)
+        assert {"count": 1, "status": "ok"} == json.loads(capsys.readouterr().out)
+        task.complete(None)
+    finally:
+        source.close()
+        context.close()
+
+
+def test_a_unique_hit_is_said_beside_the_id(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    enqueue.run(root, ["echo", "--unique", "k"], False)
+    first = capsys.readouterr()
+    enqueue.run(root, ["echo", "--unique", "k"], False)
+    second = capsys.readouterr()
+    assert (first.out, "") == (second.out, first.err)
+    assert "1 of 1 not added: an unfinished job with that unique key is there\n" == second.err
+
+
+def test_the_list_names_the_reason_of_a_failure(root: str, work: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    enqueue.run(root, ["fail"], False)
+    enqueue.run(root, ["echo"], False)
+    work()
+    capsys.readouterr()
+    jobs.run(root, [], False)
+    head, waiting, failed = capsys.readouterr().out.splitlines()
+    assert ["ERROR", "-", "exception"] == [line.split()[-1] for line in (head, waiting, failed)]
+
+
+def test_a_closed_queue_refuses_to_work(root: str) -> None:
+    queue = Queue.open(root)
+    queue.close()
+    queue.close()
+    for use in (lambda: queue.enqueue("echo"), queue.counts, queue.jobs, lambda: queue.retry("x")):
+        with pytest.raises(WorkerQueueError, match="worker-queue-unavailable") as refused:
+            use()
+        assert ("this Queue was closed; open another one",) == refused.value.hints
+
+
 def test_waiting_prints_the_result(root: str, work: Any, capsys: pytest.CaptureFixture[str]) -> None:
     import threading
 
@@ -147,7 +229,42 @@ def test_waiting_prints_the_result(root: str, work: Any, capsys: pytest.CaptureF
     worker.start()
     assert 0 == enqueue.run(root, ["echo", "--data", '{"a": 1}', "--wait"], False)
     worker.join()
-    assert '{"a": 1}\n' == capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert '{"a": 1}\n' == out
+    first, hint = err.splitlines()
+    assert len("waiting for ") + 36 == len(first)
+    assert hint.startswith("hint: no pool is running on this root")
+
+
+def test_waiting_for_a_failure_shows_the_jobs_own_error(
+    root: str, work: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import threading
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    with pytest.raises(JobFailed) as failed:
+        enqueue.run(root, ["fail", "--wait"], False)
+    worker.join()
+    id = capsys.readouterr().err.splitlines()[0].split()[-1]
+    assert ("ValueError: it broke (exception, attempt 1 of 1)", f"worker jobs show {id}") == failed.value.hints
+
+
+def test_waiting_says_when_the_queue_is_paused(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(enqueue, "lives", lambda _root: True)
+    monkeypatch.setattr(Queue, "result", lambda _queue, _id: None)
+    queues.run(root, ["pause", "default"], False)
+    enqueue.run(root, ["echo", "--wait"], True)
+    assert "hint: the job's queue is paused" in capsys.readouterr().err
+
+
+def test_a_queue_that_nobody_here_serves_is_said(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == enqueue.run(root, ["echo", "--queue", "elsewhere"], False)
+    out, err = capsys.readouterr()
+    assert 37 == len(out)
+    assert "hint: --queue: it is not in queue.names, so no pool of this root takes jobs from it\n" == err
 
 
 def test_queues_are_listed_paused_and_resumed(root: str, capsys: pytest.CaptureFixture[str]) -> None:
