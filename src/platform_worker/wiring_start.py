@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from platform_worker.supervisor.probe import ProbeSessions
 
 #: How long the guardian waits for ``worker.lock``: for a dying guardian, and past a reader's momentary look.
-_LOCK_WAIT_MS = 1200
+_LOCK_WAIT_MS = 600
 _FLUSH_SECONDS = 2.0
 
 

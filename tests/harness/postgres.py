@@ -70,13 +70,18 @@ class PostgresServer:
 
     def pause(self) -> None:
         """It is there and says nothing, as behind a network that drops every packet."""
-        for pid in self._processes():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """It goes on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
         for pid in self._processes():
-            os.kill(pid, signal.SIGCONT)
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:  # a session's process ends with its session
+                continue
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """One statement on a session of its own."""

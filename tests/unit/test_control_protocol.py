@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from platform_worker.protocol.control import (
@@ -81,6 +81,7 @@ def test_no_bytes_raise(line: bytes) -> None:
     assert decode(line) is None
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(list(GOOD)), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.none())

@@ -14,7 +14,7 @@ Up, guardian to supervisor::
 
 Down, supervisor to guardian::
 
-    {"type":"claim","root":"/srv/app","python":"/usr/bin/python3","command":null,"driver":"fork","lock_wait_ms":1200,
+    {"type":"claim","root":"/srv/app","python":"/usr/bin/python3","command":null,"driver":"fork","lock_wait_ms":600,
      "start_timeout_ms":10000,"stop_timeout_ms":10000,"force_kill_timeout_ms":1000}
     {"type":"start","slot":0,"incarnation":1,"boot":{...}}
     {"type":"tell","slot":0,"incarnation":1,"word":"go"}
