@@ -69,7 +69,7 @@ def test_two_pools_and_a_stranger_that_holds_the_lock_do_every_job_once(applicat
         jobs += first.enqueue("nap", scaled(600) - len(jobs))
         eventually(lambda: {"completed": len(jobs)} == first.statuses(), scaled(120))
         nothing_happened(pools)
-    assert hog.held > 1
+    assert hog.held >= 1
 
     finished = Counter(job for app in apps for event, job, *_ in app.ledger.lines() if event == "finish")
     assert dict.fromkeys(jobs, 1) == dict(finished)

@@ -88,12 +88,17 @@ def assert_idle(pool: Pool, seconds: float = 1.0) -> None:
 
 
 def assert_standard_descriptors(pool: Pool) -> None:
-    """No socket, pipe of ours or lock has the number 0, 1 or 2, in any process."""
+    """No socket, pipe of ours or lock has the number 0, 1 or 2, in any process, once its children have begun."""
+    eventually(lambda: standard_descriptors_are_free(pool), 5)
+
+
+def standard_descriptors_are_free(pool: Pool) -> bool:
     for pid in pool.census():
         opened = descriptors(pid)
         for number in (0, 1, 2):
             assert not opened.get(number, "/dev/null").startswith(("socket:", "anon_inode:", "pipe:")), (pid, opened)
             assert "/var/tmp/worker." not in opened.get(number, ""), (pid, opened)
+    return True
 
 
 def work(app: Application, task: str = "chatter", jobs: int = 5) -> None:
