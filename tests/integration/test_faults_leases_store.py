@@ -68,8 +68,9 @@ def test_two_pools_and_a_stranger_that_holds_the_lock_do_every_job_once(applicat
         pools = [app.start() for app in apps]
         jobs += first.enqueue("nap", scaled(600) - len(jobs))
         eventually(lambda: {"completed": len(jobs)} == first.statuses(), scaled(120))
+        # A quick machine has done all before the stranger comes a second time; nobody may mind that either.
+        eventually(lambda: hog.held > 1, 20)
         nothing_happened(pools)
-    assert hog.held >= 1
 
     finished = Counter(job for app in apps for event, job, *_ in app.ledger.lines() if event == "finish")
     assert dict.fromkeys(jobs, 1) == dict(finished)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from platform_worker.host.fence_key import fence_key
+from platform_worker.host.procfs import read_whole
 
 #: Where systems mount the second version of cgroups: alone, or beside the first.
 _MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
@@ -133,7 +134,7 @@ def _is_ours(folder: str) -> bool:
     """The proof is that the kernel lists us there. ``cgroup.events`` and a type are what a machine's root has not."""
     if not os.access(folder, os.W_OK) or not os.access(os.path.join(folder, "cgroup.procs"), os.W_OK):
         return False
-    files = {name: _read(os.path.join(folder, name)) for name in ("cgroup.events", "cgroup.type", "cgroup.procs")}
+    files = {name: read_whole(os.path.join(folder, name)) for name in ("cgroup.events", "cgroup.type", "cgroup.procs")}
     return (
         bool(files["cgroup.events"])
         and files["cgroup.type"] == b"domain\n"
@@ -154,7 +155,7 @@ def _is_marked(folder: str) -> bool:
 
 
 def _clear(folder: str) -> bool:
-    events = _read(os.path.join(folder, "cgroup.events"))
+    events = read_whole(os.path.join(folder, "cgroup.events"))
     if events is None:
         return not os.path.isdir(folder)
     if b"populated 1" in events.splitlines():
@@ -175,19 +176,3 @@ def _remove(folder: str) -> None:
             os.rmdir(inner)
         except OSError:
             continue
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        parts = []
-        while part := os.read(fd, 65536):
-            parts.append(part)
-        return b"".join(parts)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)

@@ -21,7 +21,7 @@ class Stat(Value):
 
 def stat(pid: int) -> Stat | None:
     """``None`` when there is no such process."""
-    text = _read(f"/proc/{pid}/stat")
+    text = read_whole(f"/proc/{pid}/stat")
     if not text:
         return None
     # The name stands in brackets and may contain anything, brackets included; what follows the last one is fixed.
@@ -31,7 +31,7 @@ def stat(pid: int) -> Stat | None:
 
 def marks(pid: int) -> dict[str, str]:
     """All ``PLATFORM_WORKER_*`` of the process's environment; empty where it may not be read."""
-    entries = (_read(f"/proc/{pid}/environ") or b"").split(b"\0")
+    entries = (read_whole(f"/proc/{pid}/environ") or b"").split(b"\0")
     pairs = [entry.decode(errors="replace").partition("=") for entry in entries if entry.startswith(_OURS)]
     return {name: value for name, _, value in pairs}
 
@@ -43,12 +43,12 @@ def everybody() -> list[int]:
 
 def machine() -> bytes:
     """``/proc/stat``, with the time of the boot."""
-    return _read("/proc/stat") or b""
+    return read_whole("/proc/stat") or b""
 
 
 def mark(pid: int) -> str | None:
     """The process's ``PLATFORM_WORKER_CHILD``; ``None`` where it has none, or it may not be read."""
-    for entry in (_read(f"/proc/{pid}/environ") or b"").split(b"\0"):
+    for entry in (read_whole(f"/proc/{pid}/environ") or b"").split(b"\0"):
         if entry.startswith(_MARK):
             return entry[len(_MARK) :].decode(errors="replace")
     return None
@@ -56,7 +56,7 @@ def mark(pid: int) -> str | None:
 
 def children() -> list[int]:
     """The pids of this thread's children, zombies included."""
-    listed = _read("/proc/thread-self/children")
+    listed = read_whole("/proc/thread-self/children")
     if listed is not None:
         return [int(pid) for pid in listed.split()]
     me = os.getpid()  # a kernel without that file: look at everybody
@@ -69,7 +69,8 @@ def children() -> list[int]:
     return found
 
 
-def _read(path: str) -> bytes | None:
+def read_whole(path: str) -> bytes | None:
+    """A file of the kernel's, which has no size to go by; ``None`` where it is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
