@@ -348,6 +348,14 @@ def test_a_child_that_stays_after_its_jobs_hard_deadline_is_ended() -> None:
     assert [TerminateChild(0, 1), KillChild(0, 1)] == host.wait(3)
 
 
+def test_a_child_that_never_took_a_task_has_no_hard_deadline_to_speak_of() -> None:
+    host = running()
+    host.say("last")
+    host.do(ChildStarted(0, 2))
+    host.do(StopRequested(StopMode.GRACEFUL))
+    assert [KillChild(0, 2)] == host.say("timeout", 0, 2)
+
+
 def test_a_refill_that_is_not_ready_in_time_is_counted_in_whatever_good_order_it_then_goes() -> None:
     """Else a boot that hangs for ever would be tried for ever."""
     host = running(restart_intensity=2)

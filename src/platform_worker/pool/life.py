@@ -53,6 +53,9 @@ class Lives:
             return []
         stimulus = _stimulus(event)
         action = TRANSITIONS[child.phase, stimulus]
+        if action is Action.EXPIRE and child.ready_at is None:
+            # Told to stop before it ever took a task: it has none whose deadline could have passed.
+            action = Action.REFUSE
         match action:
             case Action.RUN:
                 child.phase = ChildPhase.BOOTING
