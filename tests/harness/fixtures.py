@@ -1,4 +1,4 @@
-"""The fixture that makes applications and lets no process of theirs outlive the test."""
+"""What tests are given: applications and servers of their own, of which nothing outlives the test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.application import Application
+from harness.servers import RedisServer
 from harness.stores import STORES, StoreKit, close_servers
 
 
@@ -23,6 +24,16 @@ def servers() -> Iterator[None]:
     """No server outlives the tests."""
     yield
     close_servers()
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A server of the test's own, that it may hurt."""
+    made = RedisServer()
+    try:
+        yield made.start()
+    finally:
+        made.close()
 
 
 @pytest.fixture

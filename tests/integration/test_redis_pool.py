@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -19,18 +19,8 @@ BACK_SECONDS = 10.0
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A server of the test's own, that it may hurt."""
-    made = RedisServer()
-    try:
-        yield made.start()
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def app(application: Make, server: RedisServer) -> Application:
-    return application(app={"modules": ["redis"]}, redis={"url": server.url})
+def app(application: Make, redis_server: RedisServer) -> Application:
+    return application(app={"modules": ["redis"]}, redis={"url": redis_server.url})
 
 
 def test_a_pool_works_off_its_queue_and_stops_clean(app: Application) -> None:
@@ -75,16 +65,18 @@ def consumes(app: Application, pool: Pool, children: dict[int, int]) -> None:
     assert children == pool.children()
 
 
-def test_a_server_that_is_killed_under_work_costs_no_job_and_no_child(app: Application, server: RedisServer) -> None:
+def test_a_server_that_is_killed_under_work_costs_no_job_and_no_child(
+    app: Application, redis_server: RedisServer
+) -> None:
     """Twice, with jobs in hand and jobs waiting; a job whose end was being told as the server died may run again."""
     pool = app.start()
     children = pool.children()
     ids = app.enqueue("nap", 400, seconds=0.005)
     for part in (50, 150):
         eventually(lambda part=part: app.ledger.count("finish") >= part)
-        server.kill()
+        redis_server.kill()
         eventually(lambda: pool.events("worker.queue.unavailable"))
-        server.start()
+        redis_server.start()
     consumes(app, pool, children)
     eventually(lambda: app.statuses() == {"completed": 401}, 30)
     assert set(ids) <= {job for event, job, *_ in app.ledger.lines() if event == "finish"}
@@ -93,17 +85,17 @@ def test_a_server_that_is_killed_under_work_costs_no_job_and_no_child(app: Appli
 
 
 def test_a_job_that_ends_while_the_server_is_away_is_settled_when_it_is_back(
-    app: Application, server: RedisServer
+    app: Application, redis_server: RedisServer
 ) -> None:
     pool = app.start()
     children = pool.children()
     (id,) = app.enqueue("gate")
     eventually(lambda: app.ledger.count("start", id) == 1)
-    server.kill()
+    redis_server.kill()
     (app.root / "gate").touch()
     eventually(lambda: app.ledger.count("finish", id) == 1)
     eventually(lambda: pool.events("worker.queue.unavailable"))
-    server.start()
+    redis_server.start()
     eventually(lambda: app.job(id).status == "completed", BACK_SECONDS)
     assert (1, 1) == (app.job(id).attempt, app.ledger.count("start", id))
     consumes(app, pool, children)
@@ -111,30 +103,30 @@ def test_a_job_that_ends_while_the_server_is_away_is_settled_when_it_is_back(
 
 
 def test_a_server_that_says_nothing_is_noticed_and_a_stop_does_not_wait_for_it(
-    app: Application, server: RedisServer
+    app: Application, redis_server: RedisServer
 ) -> None:
     pool = app.start()
     children = pool.children()
-    server.pause()
+    redis_server.pause()
     eventually(lambda: len(pool.events("worker.queue.unavailable")) == 2, 15)
-    server.resume()
+    redis_server.resume()
     eventually(lambda: len(pool.events("worker.queue.available")) == 2, BACK_SECONDS)
     consumes(app, pool, children)
-    server.pause()
+    redis_server.pause()
     eventually(lambda: len(pool.events("worker.queue.unavailable")) == 4, 15)
     pool.stop(seconds=15)
-    server.resume()
+    redis_server.resume()
 
 
-def test_a_replica_that_takes_no_writes_is_waited_out(app: Application, server: RedisServer) -> None:
+def test_a_replica_that_takes_no_writes_is_waited_out(app: Application, redis_server: RedisServer) -> None:
     pool = app.start()
     children = pool.children()
     (id,) = app.enqueue("gate")
     eventually(lambda: app.ledger.count("start", id) == 1)
-    server.call("REPLICAOF", "127.0.0.1", 1)
+    redis_server.call("REPLICAOF", "127.0.0.1", 1)
     (app.root / "gate").touch()
     eventually(lambda: pool.events("worker.queue.unavailable"))
-    server.call("REPLICAOF", "NO", "ONE")
+    redis_server.call("REPLICAOF", "NO", "ONE")
     eventually(lambda: app.job(id).status == "completed", BACK_SECONDS)
     consumes(app, pool, children)
     assert 1 == app.job(id).attempt
@@ -142,7 +134,7 @@ def test_a_replica_that_takes_no_writes_is_waited_out(app: Application, server: 
 
 
 def test_connections_that_are_cut_and_scripts_that_are_forgotten_are_not_noticed(
-    app: Application, server: RedisServer
+    app: Application, redis_server: RedisServer
 ) -> None:
     pool = app.start()
     children = pool.children()
@@ -151,8 +143,8 @@ def test_connections_that_are_cut_and_scripts_that_are_forgotten_are_not_noticed
 
     def harm() -> None:
         while not stop.wait(0.05):
-            server.call("SCRIPT", "FLUSH")
-            server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            redis_server.call("SCRIPT", "FLUSH")
+            redis_server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     harmer = threading.Thread(target=harm)
     harmer.start()
@@ -168,8 +160,10 @@ def test_connections_that_are_cut_and_scripts_that_are_forgotten_are_not_noticed
     pool.stop()
 
 
-def test_two_pools_on_one_server_share_the_work_and_not_their_fate(application: Make, server: RedisServer) -> None:
-    settings = {"app": {"modules": ["redis"]}, "redis": {"url": server.url}}
+def test_two_pools_on_one_server_share_the_work_and_not_their_fate(
+    application: Make, redis_server: RedisServer
+) -> None:
+    settings = {"app": {"modules": ["redis"]}, "redis": {"url": redis_server.url}}
     one, other = application("one", **settings), application("other", **settings)
     first, second = one.start(), other.start()
     one.enqueue("gate", 4)
@@ -201,11 +195,11 @@ def test_the_commands_for_jobs(app: Application) -> None:
     assert "removed: 1\n" == app.run("jobs", "purge", "--older-than", "0s").stdout
 
 
-def test_a_start_without_the_server_fails_and_names_the_setting(app: Application, server: RedisServer) -> None:
+def test_a_start_without_the_server_fails_and_names_the_setting(app: Application, redis_server: RedisServer) -> None:
     app.build()
-    server.kill()
+    redis_server.kill()
     for command, code in ((["start"], 1), (["enqueue", "nap"], 1)):
         done = app.run(*command)
         assert code == done.returncode, done.stderr
         assert "redis.url" in done.stderr
-        assert server.url.rpartition(":")[2] not in done.stderr
+        assert redis_server.url.rpartition(":")[2] not in done.stderr

@@ -23,13 +23,8 @@ from platform_worker.sources.redis import factory
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """One of the test's own, that it may hurt."""
-    made = RedisServer()
-    try:
-        yield made.start()
-    finally:
-        made.close()
+def server(redis_server: RedisServer) -> RedisServer:
+    return redis_server
 
 
 def config(server: RedisServer, login: str = "") -> dict[str, Any]:
