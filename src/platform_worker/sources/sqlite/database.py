@@ -1,7 +1,9 @@
 """One connection to the file: how it is opened, how it waits for the write lock, how SQLite's errors become ours.
 
 SQLite's own busy handler sleeps 1, 2, 5, 10 … ms, a hundred times the length of our transactions. So its timeout is
-zero here, and the wait is ours: it begins at 20 µs, and it waits on the stop's descriptor, so that a stop ends it.
+zero here, and the wait is ours: where there is a processor for each worker it first tries for about the length of two
+transactions, since a sleep, however short, is followed by a wake-up that the lock stands idle for; then it sleeps, from
+20 µs on, and waits on the stop's descriptor, so that a stop ends it.
 A lock beside SQLite's own would be fairer, and would let one frozen process hold up all others; so there is none.
 """
 
@@ -48,6 +50,8 @@ _CHECKPOINT_PAGES = 16000
 #: How often a checkpoint is tried while others are in its way.
 _CHECKPOINT_TRIES = 20
 
+#: How often the write lock is tried before the first pause, where there is a processor for each who shares it.
+_SPINS = 20
 _FIRST_PAUSE = 0.00002
 _LONGEST_PAUSE = 0.01
 #: A worker that has waited for a lock this long says so in the log; seconds.
@@ -84,8 +88,13 @@ class Database:
         self._synchronous = "FULL" if synchronous == "full" else "NORMAL"
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
+        self._spins = 0
         # Many connections must not all come to it at once.
         self._writes = self._pid * 7919 % _CHECKPOINT_WRITES
+
+    def share(self, workers: int) -> None:
+        """Says how many write: with a processor for each, one who waits takes nobody's by trying at once again."""
+        self._spins = _SPINS if workers <= len(os.sched_getaffinity(0)) else 0
 
     def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience) -> T:
         """``work`` on the connection, outside a transaction: it must only read, in one statement or regardless."""
@@ -98,7 +107,7 @@ class Database:
         """``work`` in one write transaction: all of it happens, or nothing and an error."""
         try:
             connection = self._open(patience)
-            _insist(lambda: connection.execute("BEGIN IMMEDIATE"), patience, self._logs)
+            _insist(lambda: connection.execute("BEGIN IMMEDIATE"), patience, self._logs, self._spins)
             try:
                 value = work(connection)
                 connection.execute("COMMIT")
@@ -188,8 +197,8 @@ def _set_up(connection: sqlite3.Connection, synchronous: str, patience: Patience
         raise StoreUnavailable("sqlite.path: the file is of another version of this package", transient=False)
 
 
-def _insist(attempt: Callable[[], T], patience: Patience, logs: bool) -> T:
-    """``attempt`` until no lock is in its way."""
+def _insist(attempt: Callable[[], T], patience: Patience, logs: bool, spins: int = 0) -> T:
+    """``attempt`` until no lock is in its way; ``spins`` times without a pause."""
     pause, waited, said = _FIRST_PAUSE, 0.0, False
     while True:
         try:
@@ -204,6 +213,10 @@ def _insist(attempt: Callable[[], T], patience: Patience, logs: bool) -> T:
             if said:
                 events.emit("info", "worker.queue.available")
             return value
+        if spins > 0:
+            spins -= 1
+            os.sched_yield()
+            continue
         patience(pause)
         waited += pause
         pause = min(pause * 1.5, _LONGEST_PAUSE)

@@ -82,7 +82,8 @@ class SqliteWorkerStore:
         soonest = self._main.read(self._soonest, time.sleep)
         return None if soonest is None else max(soonest - clock.wall_ms(), 0)
 
-    def recover_gone(self, worker_count: int, patience: Patience) -> int:  # noqa: ARG002  all older generations are gone
+    def recover_gone(self, worker_count: int, patience: Patience) -> int:
+        self._main.share(worker_count)
         prepare(self._path)
         bell.sweep(self._path)
         if not self._main.read(lambda connection: recovery.gone(connection, self._identity), patience):
