@@ -111,6 +111,12 @@ def test_release_gives_the_attempt_back() -> None:
     assert {"status": QUEUED, "attempt": 1, "interruptions": 6} == decision.changes
 
 
+@pytest.mark.parametrize("event", [model.Release(1), model.Lost(1)])
+def test_what_was_claimed_is_due_again_at_once_where_the_clock_was_set_back(event: model.Event) -> None:
+    changes = decide(life(run_at=NOW + 1), event, NOW, BACKOFF).changes
+    assert (QUEUED, NOW) == (changes["status"], changes["run_at"])
+
+
 def test_the_first_loss_queues_at_once() -> None:
     changes = decide(life(), model.Lost(1), NOW, BACKOFF).changes
     assert (QUEUED, 1, None) == (changes["status"], changes["losses"], changes.get("run_at"))

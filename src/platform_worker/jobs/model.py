@@ -220,12 +220,18 @@ def _fail(life: Life, event: Fail, now: int, backoff: Backoff) -> Decision:
     return Decision({"status": RETRY_WAIT, "run_at": now + wait, "error": why})
 
 
+def _due(life: Life, now: int) -> dict[str, int]:
+    """A job that was claimed was due: where the clock was set back since, it is not to wait for that time again."""
+    return {"run_at": now} if life.run_at > now else {}
+
+
 def _release(life: Life, event: Release, now: int, _backoff: Backoff) -> Decision:
     if event.token != life.token:
         return Decision({}, STALE)
     if life.cancel_requested:
         return _cancelled(now, "cancelled while it ran", None)
-    return Decision({"status": QUEUED, "attempt": life.attempt - 1, "interruptions": life.interruptions + 1})
+    changes = {"attempt": life.attempt - 1, "interruptions": life.interruptions + 1}
+    return Decision({"status": QUEUED, **changes, **_due(life, now)})
 
 
 def _lost(life: Life, event: Lost, now: int, backoff: Backoff) -> Decision:
@@ -239,7 +245,7 @@ def _lost(life: Life, event: Lost, now: int, backoff: Backoff) -> Decision:
         return Decision({"status": FAILED, "finished_at": now, "error": why, "losses": losses})
     if not life.losses:
         # Once may be the machine's fault: no reason to make the job wait. Twice smells of the job itself.
-        return Decision({"status": QUEUED, "error": why, "losses": losses})
+        return Decision({"status": QUEUED, "error": why, "losses": losses, **_due(life, now)})
     wait = backoff.wait_ms(life.backoff_ms, life.attempt, event.luck)
     return Decision({"status": RETRY_WAIT, "run_at": now + wait, "error": why, "losses": losses})
 

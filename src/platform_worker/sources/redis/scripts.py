@@ -133,6 +133,16 @@ local function cancel(job, fields, why)
   move(job, 'cancelled', fields)
 end
 
+-- A job that was claimed was due: where the clock was set back since, it is not to wait for that time again.
+local function requeue(job, fields)
+  if job.run_at > now then
+    job.run_at = now
+    fields[#fields + 1] = 'run_at'
+    fields[#fields + 1] = now
+  end
+  move(job, 'queued', fields)
+end
+
 local function fail(job, fields, why, why_cancelled, final, after, luck, longest, jitter)
   if job.cancel_requested then return cancel(job, fields, why_cancelled) end
   put(job.member, fields, 'error', why)
@@ -270,7 +280,7 @@ else
   else
     fields[3], fields[4] = 'attempt', job.attempt - 1
     fields[5], fields[6] = 'interruptions', job.interruptions + 1
-    move(job, 'queued', fields)
+    requeue(job, fields)
   end
 end
 return {stale, ARGV[11] == '1' and claim(ARGV[12], ARGV[13], ARGV[14], 15) or -2}

@@ -23,7 +23,7 @@ local function lose(job, luck, longest, jitter, grace)
   fields[1], fields[2] = 'losses', job.losses + 1
   put(job.member, fields, 'error', json('worker-lost', message, nothing))
   if job.attempt >= job.max_attempts then return move(job, 'failed', fields) end
-  if job.losses == 0 then return move(job, 'queued', fields) end
+  if job.losses == 0 then return requeue(job, fields) end
   job.run_at = now + wait(job, luck, longest, jitter)
   fields[#fields + 1] = 'run_at'
   fields[#fields + 1] = job.run_at
