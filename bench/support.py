@@ -79,13 +79,17 @@ def fresh(name: str) -> Path:
     return folder
 
 
+#: How long a pool may take to end; seconds.
+PATIENCE = 30.0
+
+
 def tree(pid: int) -> list[psutil.Process]:
     """A process and everything below it, itself first."""
     top = psutil.Process(pid)
     return [top, *top.children(recursive=True)]
 
 
-def wait_gone(processes: Sequence[psutil.Process], seconds: float = 30) -> float:
+def wait_gone(processes: Sequence[psutil.Process], seconds: float = PATIENCE) -> float:
     """Waits until all have ended (zombies count as ended); the time at which the last one was seen gone."""
     descriptors = []
     for process in processes:
