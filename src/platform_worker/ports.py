@@ -31,6 +31,7 @@ EVENTS = frozenset(
         "worker.child.recycle",
         "worker.child.restart",
         "worker.child.rejected",
+        "worker.child.stalled",
         "worker.task.failed",
         "worker.task.lease_lost",
         "worker.task.released",
@@ -112,6 +113,12 @@ class Self(Protocol):
 
     def say(self, line: str) -> None:
         """One line up the lifeline; ends the process where the guardian is gone."""
+
+    def mention(self, line: str) -> None:
+        """One line that may be lost: nothing is said where it would have to be waited for."""
+
+    def nudge(self) -> None:
+        """Makes the thread that watches look at what is due."""
 
     def interrupt(self) -> None:
         """Makes the main thread run its signal handler, out of whatever system call it is in."""

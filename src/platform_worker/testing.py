@@ -52,6 +52,8 @@ class FakeContext:
         self.max_blocking_wait_ms = max_blocking_wait_ms
         self._reading, self._writing = os.pipe()
         self._cancelled = False
+        #: How often the source has said that its back end answered.
+        self.contacts = 0
 
     def cancel(self) -> None:
         """No further task may be taken; from any thread."""
@@ -63,6 +65,9 @@ class FakeContext:
 
     def fileno(self) -> int:
         return self._reading
+
+    def contact(self) -> None:
+        self.contacts += 1
 
     def close(self) -> None:
         """Gives the descriptors back."""
@@ -280,6 +285,18 @@ class TaskSourceConformance:
             timer.join()
             assert 1.2 <= waited < 1.2 + context.max_blocking_wait_ms / 1000 + 0.5
             assert time.process_time() - spent < self.idle_cost
+
+    def test_a_source_that_promises_contact_has_it_while_it_waits(self, tmp_path: Path) -> None:
+        """A pool whose source says nothing while there is nothing to do would be taken for one that has stalled."""
+        with _Receiving(self, tmp_path, tasks=0) as (source, _), FakeContext() as context:
+            limit_ms = getattr(source, "contact_limit_ms", None)
+            if limit_ms is None:
+                return
+            assert type(limit_ms) is int, "contact_limit_ms: a whole number of milliseconds"
+            timer = _later(min(2.2, limit_ms / 1000), context.cancel)
+            assert source.receive(context) is None
+            timer.join()
+            assert context.contacts > 0, "no contact within contact_limit_ms"
 
     def _drain(self, root: Path, *, expected: int, incarnation: int = 1) -> None:
         """Works off all there is, and compares how many that were."""

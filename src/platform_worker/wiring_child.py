@@ -6,6 +6,7 @@ import os
 
 from platform_worker.child.life import Life
 from platform_worker.child.orders import Orders
+from platform_worker.child.progress import Progress
 from platform_worker.host.child_process import ChildProcess
 from platform_worker.host.logs import StderrLog
 from platform_worker.protocol.lifeline import MAX_LINE, format_failed
@@ -28,12 +29,14 @@ def run_child(*, arm: bool = False) -> None:
     guard = Guard()
     process = ChildProcess(guard.strike)
     orders = Orders(process, process.wake, guard)
-    process.watch(orders, MAX_LINE)
+    progress = Progress(process)
+    process.watch(orders, MAX_LINE, progress.tick)
     log = StderrLog(process.stderr)
     _give_sources_the_log(log, process.lifeline)
     life = Life(
         process,
         orders,
+        progress,
         process.wake,
         guard,
         log,
@@ -48,6 +51,7 @@ def run_child(*, arm: bool = False) -> None:
         code = life.live()
     except Exception as error:  # noqa: BLE001  the edge of the process: a bug of ours still gets a last word, and a log
         log.failure("error", "worker.child.exit", error, cause="bug")
+        progress.close()
         process.say(format_failed("worker-lifecycle-failed"))
         code = 1
     process.end(code)

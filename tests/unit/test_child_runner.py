@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_worker.child.orders import Orders, TaskContext
+from platform_worker.child.progress import PERIOD, Progress
 from platform_worker.child.runner import Runner
 from platform_worker.errors import WorkerLifecycleError, WorkerQueueError
 from platform_worker.host.telemetry import NoTelemetry
@@ -28,6 +29,12 @@ class Process:
 
     def say(self, line):
         self.said.append(line)
+
+    def mention(self, line):
+        self.said.append(line)
+
+    def nudge(self):
+        pass
 
     def interrupt(self):
         self.interrupts += 1
@@ -73,12 +80,15 @@ class World:
         self.process, self.wake, self.log, self.guard = Process(), Wake(), Log(), Guard()
         self.orders = Orders(self.process, self.wake, self.guard)
         self.orders.booted()
-        self.context = TaskContext(self.orders, self.wake, 0, 1, 1000)
+        self.now = 0.0
+        self.progress = Progress(self.process, lambda: self.now)
+        self.context = TaskContext(self.orders, self.progress, self.wake, 0, 1, 1000)
         self.source = source or MemorySource(bodies, until_empty=until_empty)
         self.runner = Runner(
             source=self.source,
             context=self.context,
             orders=self.orders,
+            progress=self.progress,
             process=self.process,
             unit=UnitOfWork(self.guard, self.log, prefix="1.0.1", operation="queue"),
             log=self.log,
@@ -367,3 +377,88 @@ def test_a_signal_is_a_stop():
 
     assert world.context.cancellation_requested()
     assert "stop" == world.orders.wait()
+
+
+# What it says of itself
+
+
+def test_a_source_that_promises_nothing_is_not_spoken_of():
+    world = World()
+    world.source = world.runner._source = MemorySource([lambda: 1, world.stop])
+    assert world.progress.tick() is None
+    world.runner.run()
+    assert [] == world.process.said
+
+
+def test_a_pulse_says_how_long_the_source_has_been_silent_while_it_has_the_floor():
+    world = World()
+    world.progress.watch(10_000)
+    assert PERIOD == world.progress.tick()
+    world.now += 30  # nobody has asked the source for anything
+    world.progress.tick()
+    world.progress.ask()
+    world.now += 3
+    world.progress.tick()
+    world.context.contact()
+    world.now += 2.5
+    world.progress.tick()
+    world.now += 0.5
+    assert PERIOD - 0.5 == world.progress.tick(), "not due yet"
+    silent = ["silent=0", "silent=0", "silent=3000", "silent=2500"]
+    assert [f"pulse limit=10000 {said} task=-" for said in silent] == world.process.said
+
+
+def test_the_first_task_after_an_idle_pulse_speaks_for_itself_and_the_next_ones_do_not():
+    world = World()
+
+    def work():
+        world.now += 0.1
+
+    world.source = world.runner._source = MemorySource([work, work, work, world.stop])
+    world.progress.watch(10_000)
+    world.progress.tick()
+    world.runner.run()
+    assert ["pulse limit=10000 silent=0 task=-", "pulse limit=10000 silent=0 task=0"] == world.process.said
+
+
+def test_a_long_task_owes_no_contact_and_the_source_has_its_whole_limit_after_it():
+    world = World()
+    world.progress.watch(10_000)
+    world.progress.ask()
+    world.progress.begin_task()
+    world.now += 3600
+    world.progress.tick()
+    world.progress.end_task()
+    world.now += 4
+    world.progress.tick()
+    assert [
+        "pulse limit=10000 silent=0 task=0",
+        "pulse limit=10000 silent=0 task=3600000",
+        "pulse limit=10000 silent=4000 task=-",
+    ] == world.process.said
+
+
+def test_between_two_rounds_the_source_is_not_asked_for_contact():
+    world = World(limit=1)
+    world.source = world.runner._source = MemorySource([lambda: 1])
+    said = []
+
+    def wait():
+        world.now += 60
+        world.progress.tick()
+        said.append(world.process.said[-1])
+        return "stop"
+
+    world.orders.wait = wait
+    world.progress.watch(10_000)
+    world.runner.run()
+    assert ["pulse limit=10000 silent=0 task=-"] == said
+
+
+def test_after_its_last_word_a_child_has_no_pulse():
+    world = World()
+    world.progress.watch(10_000)
+    world.progress.close()
+    assert world.progress.tick() is None
+    world.progress.begin_task()
+    assert [] == world.process.said

@@ -7,7 +7,16 @@ import json
 import pytest
 
 from platform_worker.protocol import lifeline
-from platform_worker.protocol.lifeline import LifelineViolation, format_boot, parse_boot, parse_down, parse_up
+from platform_worker.protocol.lifeline import (
+    LifelineViolation,
+    Pulse,
+    format_boot,
+    format_pulse,
+    parse_boot,
+    parse_down,
+    parse_pulse,
+    parse_up,
+)
 
 BOOT = {
     "generation": 7,
@@ -94,3 +103,32 @@ def test_a_failure_carries_its_reason():
 def test_other_words_up_are_refused(line):
     with pytest.raises(LifelineViolation):
         parse_up(line)
+
+
+@pytest.mark.parametrize(
+    ("said", "task_ms"), [("pulse limit=10 silent=0 task=-", None), ("pulse limit=10 silent=0 task=7", 7)]
+)
+def test_a_pulse_is_read_as_it_is_written(said, task_ms):
+    assert Pulse(10, 0, task_ms) == parse_pulse(said)
+    assert said == format_pulse(10, 0, task_ms)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pulse ",
+        "pulse limit=1 silent=1",
+        "pulse silent=1 limit=1 task=1",
+        "pulse limit=1 silent=1 task=1 name=x",
+        "pulse limit=-1 silent=1 task=1",
+        "pulse limit=1 silent=1.5 task=1",
+        "pulse limit= silent=1 task=1",
+        "pulse limit=- silent=1 task=1",
+        "pulse limit=\u0661 silent=1 task=1",
+        "pulse limit=1 silent=1 task=" + "9" * 16,
+        "pulse limit=1  silent=1 task=1",
+    ],
+)
+def test_any_other_pulse_is_refused(line):
+    with pytest.raises(LifelineViolation):
+        parse_pulse(line)

@@ -23,6 +23,7 @@ from platform_worker.pool.effects import (
 from platform_worker.pool.events import (
     ChildExited,
     ChildNotStarted,
+    ChildPulsed,
     ChildSaid,
     ChildStarted,
     FenceBusy,
@@ -79,6 +80,14 @@ class Host:
 
     def say(self, word: str, slot: int = 0, incarnation: int = 1, reason: str | None = None) -> list[object]:
         return self.do(ChildSaid(slot, incarnation, word, reason))
+
+    def pulse(
+        self, silent_ms: int = 0, task_ms: int | None = None, slot: int = 0, incarnation: int = 1
+    ) -> list[object]:
+        """A pulse of a source with a limit of ten seconds; what is logged of it."""
+        effects = self.pool.handle(ChildPulsed(slot, incarnation, 10_000, silent_ms, task_ms), self.now)
+        self.pool.validate()
+        return [effect for effect in effects if not isinstance(effect, StateChanged)]
 
     def exit(
         self, code: int | None = 0, signal: int | None = None, slot: int = 0, incarnation: int = 1
@@ -496,3 +505,82 @@ def test_once_does_not_replace_a_child_that_died_in_its_only_job() -> None:
 def test_once_replaces_a_child_that_died_before_it_had_a_job() -> None:
     host = running(until_empty=True, once=True)
     assert [StartChild(0, 2, False)] == host.exit(None, 9)
+
+
+# Progress
+
+
+def stalled(cause: str, slot: int = 0) -> LogEvent:
+    return LogEvent("warning", "worker.child.stalled", {"slot": slot, "cause": cause})
+
+
+def test_a_source_without_contact_makes_the_pool_unhealthy_until_it_has_it_again() -> None:
+    host = running(workers=2)
+    assert [] == host.pulse(10_000)
+    assert host.pool.health == "healthy"
+    assert [stalled("no-contact")] == host.pulse(10_001)
+    assert [] == host.pulse(12_001), "one episode, one line"
+    assert (host.pool.health, host.pool.ready_count) == ("worker-pool-stalled", 2)
+    assert [] == host.pulse(3)
+    assert host.pool.health == "healthy"
+    assert [stalled("no-contact", 1)] == host.pulse(10_001, slot=1)
+
+
+def test_a_child_that_falls_silent_without_a_task_is_noticed() -> None:
+    host = running()
+    host.pulse(1_000)
+    host.wait(13.9)
+    assert host.pool.health == "healthy"
+    effects = host.pool.advance(host.now + 0.2)
+    assert stalled("silent") in effects
+    assert host.pool.health == "worker-pool-stalled"
+    assert host.pool.next_deadline() is None
+    host.pulse()
+    assert host.pool.health == "healthy"
+
+
+def test_a_task_may_take_and_be_silent_for_as_long_as_it_likes() -> None:
+    host = running()
+    host.pulse(1_000)
+    host.pulse(0, task_ms=0)
+    assert host.pool.next_deadline() is None
+    host.wait(100_000)
+    assert host.pool.health == "healthy"
+
+
+def test_a_child_that_promises_nothing_is_not_watched() -> None:
+    host = running()
+    assert host.pool.next_deadline() is None
+    host.wait(100_000)
+    assert host.pool.health == "healthy"
+
+
+def test_a_stalled_child_that_ends_takes_its_stall_along() -> None:
+    host = running()
+    host.pulse(10_001)
+    host.exit(None, 9)
+    host.ready(incarnation=2)
+    assert host.pool.health == "healthy"
+
+
+def test_a_stalled_child_that_is_recycled_is_no_matter_any_more() -> None:
+    host = running()
+    host.pulse(10_001)
+    host.say("last")
+    assert host.pool.health == "worker-pool-stalled"
+    host.boot(incarnation=2)
+    assert host.pool.health == "healthy"
+
+
+def test_a_pulse_before_ready_is_none() -> None:
+    host = Host()
+    host.claim()
+    host.boot()
+    assert KillChild(0, 1) in host.pulse()
+
+
+def test_a_pulse_that_was_on_its_way_when_the_stop_came_changes_nothing() -> None:
+    host = running()
+    host.do(StopRequested(StopMode.GRACEFUL))
+    assert [] == host.pulse(20_000)
+    assert host.pool.health == "worker-pool-stopping"

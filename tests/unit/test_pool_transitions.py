@@ -9,6 +9,7 @@ from platform_worker.pool.effects import Finish, KillChild, ReleaseFence, StartC
 from platform_worker.pool.events import (
     ChildExited,
     ChildNotStarted,
+    ChildPulsed,
     ChildSaid,
     ChildStarted,
     FenceClaimed,
@@ -37,13 +38,16 @@ def test_an_exit_is_possible_in_every_phase() -> None:
 
 def test_the_first_reason_that_applies_is_given() -> None:
     rows = [
-        (PoolStatus.STOPPING, True, 0, "worker-child-failure"),
-        (PoolStatus.STARTING, False, 0, "worker-pool-starting"),
-        (PoolStatus.STOPPING, False, 2, "worker-pool-stopping"),
-        (PoolStatus.RUNNING, False, 1, "worker-pool-not-ready"),
-        (PoolStatus.RUNNING, False, 2, "healthy"),
+        (PoolStatus.STOPPING, True, 0, True, "worker-child-failure"),
+        (PoolStatus.STARTING, False, 0, True, "worker-pool-starting"),
+        (PoolStatus.STOPPING, False, 2, True, "worker-pool-stopping"),
+        (PoolStatus.RUNNING, False, 1, True, "worker-pool-not-ready"),
+        (PoolStatus.RUNNING, False, 2, True, "worker-pool-stalled"),
+        (PoolStatus.RUNNING, False, 2, False, "healthy"),
     ]
-    assert [row[3] for row in rows] == [health_reason(status, failing, ready, 2) for status, failing, ready, _ in rows]
+    assert [row[4] for row in rows] == [
+        health_reason(status, failing, ready, 2, stalled) for status, failing, ready, stalled, _ in rows
+    ]
 
 
 @given(st.lists(st.floats(0, 100), max_size=30), st.integers(0, 5))
@@ -116,6 +120,10 @@ class LateHost:
         elif state == "launched":
             self.alive[key] = "booting"
             self.send(ChildStarted(slot, incarnation))
+        elif kind >= 14:
+            if state in ("working", "last"):
+                task_ms = None if kind == 15 else 5
+                self.send(ChildPulsed(slot, incarnation, 100, 200 * (kind - 14), task_ms))
         elif kind == 1 or state == "done":
             del self.alive[key]
             self.send(ChildExited(slot, incarnation, 0 if state == "done" else 1, None))
@@ -134,7 +142,7 @@ class LateHost:
 @given(
     st.integers(1, 3),
     st.integers(0, 4),
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 13), st.floats(0, 0.3)), max_size=60),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 16), st.floats(0, 0.3)), max_size=60),
     st.sampled_from(list(StopMode)),
     st.booleans(),
 )

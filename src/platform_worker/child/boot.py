@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from platform_worker.protocol.lifeline import Boot
     from platform_worker.tasks.contract import Handlers, TaskSource
 
+#: A day: who may be silent for longer has nothing to promise.
+_CONTACT_LIMIT_MAX_MS = 86_400_000
 _SOURCE_METHODS = ("assert_ready", "receive", "close")
 
 
@@ -101,6 +103,15 @@ def construct_source(application: Application, boot: Boot, root: str, environ: M
         return source
     except WorkerError as error:
         raise BootFailed(error, show) from (error.__cause__ or error)
+
+
+def contact_limit(source: TaskSource) -> int | None:
+    """For how many milliseconds the source may be without contact; ``None``: it promises nothing."""
+    limit = getattr(source, "contact_limit_ms", None)
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= _CONTACT_LIMIT_MAX_MS):
+        rule = f"contact_limit_ms: must be a whole number of milliseconds, 1 to {_CONTACT_LIMIT_MAX_MS}, or None"
+        raise WorkerStartError("worker-task-source-invalid", hints=[rule])
+    return limit
 
 
 class _Setup(SourceSetup):

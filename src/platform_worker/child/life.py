@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform_worker.child.boot import BootFailed, boot_application, construct_source, own_reason
+from platform_worker.child.boot import BootFailed, boot_application, construct_source, contact_limit, own_reason
 from platform_worker.child.orders import TaskContext
 from platform_worker.child.runner import Runner
 from platform_worker.errors import WorkerError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from platform_worker.child.boot import Application
     from platform_worker.child.orders import Orders
+    from platform_worker.child.progress import Progress
     from platform_worker.ports import Log, Self, Telemetry, Wake
     from platform_worker.protocol.lifeline import Boot
     from platform_worker.tasks.contract import Handlers, TaskSource
@@ -33,6 +34,7 @@ class Life:
         self,
         process: Self,
         orders: Orders,
+        progress: Progress,
         wake: Wake,
         guard: Guard,
         log: Log,
@@ -46,6 +48,7 @@ class Life:
     ) -> None:
         self._process = process
         self._orders = orders
+        self._progress = progress
         self._wake = wake
         self._guard = guard
         self._log = log
@@ -81,16 +84,18 @@ class Life:
         return self._last_word(reason)
 
     def _work(self, boot: Boot, application: Application, source: TaskSource) -> None:
-        context = TaskContext(
-            self._orders, self._wake, boot.slot, boot.worker_count, min(_MAX_WAIT_MS, boot.stop_timeout_ms)
-        )
+        wait_ms = min(_MAX_WAIT_MS, boot.stop_timeout_ms)
+        context = TaskContext(self._orders, self._progress, self._wake, boot.slot, boot.worker_count, wait_ms)
         try:
             source.assert_ready(context)
+            limit_ms = contact_limit(source)
         except BaseException as error:
             mine = own_reason(error, "worker-task-source-not-ready")
             self._reject(boot, mine, error)
             raise mine from error
         self._process.say(READY)
+        if limit_ms is not None:
+            self._progress.watch(limit_ms)
         assert self._telemetry is not None
         unit = UnitOfWork(
             self._guard,
@@ -104,6 +109,7 @@ class Life:
             source=source,
             context=context,
             orders=self._orders,
+            progress=self._progress,
             process=self._process,
             unit=unit,
             log=self._log,
@@ -133,5 +139,6 @@ class Life:
     def _last_word(self, reason: str | None) -> int:
         if self._telemetry is not None:
             self._telemetry.flush(FLUSH_SECONDS)
+        self._progress.close()
         self._process.say(DONE if reason is None else format_failed(reason))
         return 0 if reason is None else 1

@@ -13,6 +13,7 @@ from platform_worker.protocol.lifeline import DONE, GO, GO_ON, STOP, TERMINATE, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from platform_worker.child.progress import Progress
     from platform_worker.ports import Self, Wake
     from platform_worker.tasks.interrupt import Guard
 
@@ -92,10 +93,13 @@ class Orders:
 class TaskContext:
     """The ``SourceContext`` of a child: cancellation is a stop, or the end of the child's limit of tasks."""
 
-    def __init__(self, orders: Orders, wake: Wake, worker_index: int, worker_count: int, wait_ms: int) -> None:
+    def __init__(
+        self, orders: Orders, progress: Progress, wake: Wake, worker_index: int, worker_count: int, wait_ms: int
+    ) -> None:
         self.worker_index = worker_index
         self.worker_count = worker_count
         self.max_blocking_wait_ms = wait_ms
+        self.contact = progress.contact
         self._orders = orders
         self._wake = wake
         self._limit_reached = False

@@ -12,6 +12,7 @@ from platform_worker.tasks.unit_of_work import named
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from platform_worker.child.orders import Orders, TaskContext
+    from platform_worker.child.progress import Progress
     from platform_worker.ports import Log, Self, Telemetry
     from platform_worker.tasks.contract import Task, TaskSource
     from platform_worker.tasks.unit_of_work import Ending, UnitOfWork
@@ -26,6 +27,7 @@ class Runner:
         source: TaskSource,
         context: TaskContext,
         orders: Orders,
+        progress: Progress,
         process: Self,
         unit: UnitOfWork,
         log: Log,
@@ -39,6 +41,7 @@ class Runner:
         self._source = source
         self._context = context
         self._orders = orders
+        self._progress = progress
         self._process = process
         self._unit = unit
         self._log = log
@@ -57,6 +60,7 @@ class Runner:
 
     def _round(self) -> bool:
         """One limit of tasks; false where no further round may come."""
+        self._progress.ask()
         for left in range(self._limit - 1, -1, -1):
             if self._orders.stop_requested():
                 return False
@@ -71,6 +75,7 @@ class Runner:
                 self._settle(task, Interrupted())
             else:
                 self._work(task)
+        self._progress.rest()
         return True
 
     def _receive(self) -> Task | None:
@@ -89,7 +94,9 @@ class Runner:
 
     def _work(self, task: Task) -> None:
         span = self._telemetry.task(self._operation)
+        self._progress.begin_task()
         ending = self._unit.run(task)
+        self._progress.end_task()
         self._process.restore_signals()
         span.end("success" if isinstance(ending, Returned) else "failure")
         if isinstance(ending, Raised):

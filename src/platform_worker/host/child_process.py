@@ -171,19 +171,36 @@ class ChildProcess:
         except OSError:
             self.die()
 
-    def watch(self, listener: Listener, limit: int) -> None:
-        """Starts the thread that hears the guardian and the signals while the main thread is busy with a task."""
-        self._listener = listener
-        start_new_thread(self._watch, (listener, LineBuffer(limit)))
+    def mention(self, line: str) -> None:
+        room = select.poll()
+        room.register(self._lifeline, select.POLLOUT)
+        if self.forked or not room.poll(0):
+            return
+        try:
+            os.write(self._lifeline, line.encode() + b"\n")
+        except OSError:  # the guardian is gone, which the watcher is about to see
+            return
 
-    def _watch(self, listener: Listener, lines: LineBuffer) -> None:
+    def nudge(self) -> None:
+        self._signals.set()
+
+    def watch(self, listener: Listener, limit: int, tick: Callable[[], float | None]) -> None:
+        """Starts the thread that hears the guardian and the signals while the main thread is busy with a task.
+
+        ``tick`` does what is due, and says in how many seconds to call it again at the latest.
+        """
+        self._listener = listener
+        start_new_thread(self._watch, (listener, LineBuffer(limit), tick))
+
+    def _watch(self, listener: Listener, lines: LineBuffer, tick: Callable[[], float | None]) -> None:
         # Signals belong to the main thread: one that this thread took would not end the main thread's system call.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, *_HEEDLESS))
         poll = select.poll()
         poll.register(self._lifeline, select.POLLIN)
         poll.register(self._signals.reading, select.POLLIN)
         while True:
-            for fd, _ in poll.poll():
+            left = tick()
+            for fd, _ in poll.poll(None if left is None else left * 1000 + 1):
                 if fd == self._lifeline:
                     self._hear(listener, lines)
                 elif not set(self._signals.take()).isdisjoint(_STOPPING):

@@ -71,6 +71,16 @@ class ChildSaid(Value):
     reason: str | None = None
 
 
+class ChildPulsed(Value):
+    """What a child says of itself, in milliseconds: see ``protocol.lifeline.Pulse``."""
+
+    slot: int
+    incarnation: int
+    limit_ms: int
+    silent_ms: int
+    task_ms: int | None
+
+
 class ChildExited(Value):
     """The child is reaped, and nothing of it is left. Exactly one of ``code`` and ``signal`` is set."""
 
@@ -81,7 +91,7 @@ class ChildExited(Value):
 
 
 if TYPE_CHECKING:
-    ChildEvent: TypeAlias = ChildStarted | ChildNotStarted | ChildSaid | ChildExited
+    ChildEvent: TypeAlias = ChildStarted | ChildNotStarted | ChildSaid | ChildPulsed | ChildExited
     Event: TypeAlias = (
         FenceClaimed
         | FenceBusy

@@ -7,7 +7,7 @@ from platform_worker.pool.states import PoolStatus
 HEALTHY = "healthy"
 
 
-def health_reason(status: PoolStatus, failing: bool, ready: int, workers: int) -> str:
+def health_reason(status: PoolStatus, failing: bool, ready: int, workers: int, stalled: bool) -> str:
     """``healthy``, or the first reason that applies."""
     if failing:
         return "worker-child-failure"
@@ -17,4 +17,6 @@ def health_reason(status: PoolStatus, failing: bool, ready: int, workers: int) -
         return "worker-pool-stopping"
     if ready < workers:
         return "worker-pool-not-ready"
+    if stalled:
+        return "worker-pool-stalled"
     return HEALTHY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from platform_worker.pool.effects import Count, LogEvent, StartChild, TellChild
-from platform_worker.pool.events import ChildExited, ChildNotStarted, ChildSaid, ChildStarted
+from platform_worker.pool.events import ChildExited, ChildNotStarted, ChildPulsed, ChildSaid, ChildStarted
 from platform_worker.pool.restart import next_streak, pause
 from platform_worker.pool.states import ChildPhase, PoolStatus
 from platform_worker.pool.transitions import TRANSITIONS, Action, Stimulus
@@ -29,7 +29,10 @@ _REPORTS: dict[type[ChildEvent], Stimulus] = {
     ChildStarted: Stimulus.STARTED,
     ChildNotStarted: Stimulus.NOT_STARTED,
     ChildExited: Stimulus.EXITED,
+    ChildPulsed: Stimulus.PULSED,
 }
+#: A pulse may be late by so much, in seconds: it is sent every two, and any of them may be lost.
+_PULSE_SLACK = 5.0
 
 
 class IllegalEvent(Exception):  # noqa: N818  named by what happened
@@ -76,6 +79,9 @@ class Lives:
             case Action.EXPIRE:
                 child.phase = ChildPhase.EXPIRED
                 child.deadline = now + self._pool.grace
+            case Action.NOTE:
+                assert isinstance(event, ChildPulsed)
+                return self._note(child, event, now)
             case Action.LEAVE:
                 assert isinstance(event, ChildExited)
                 return self._leave(child, event, now)
@@ -102,6 +108,29 @@ class Lives:
         if child.phase in (ChildPhase.BOOTING, ChildPhase.TAKING_OVER, ChildPhase.LAUNCHING):
             child.reason = child.reason or "worker-readiness-timeout"
         return child.press(now, self._pool.grace)
+
+    def fall_silent(self, child: Child) -> list[Effect]:
+        """It has said nothing for too long: frozen, or its source holds the interpreter's lock."""
+        child.pulse_due = None
+        return self._stall(child, "silent")
+
+    def _note(self, child: Child, event: ChildPulsed, now: float) -> list[Effect]:
+        left_ms = event.limit_ms - event.silent_ms
+        if event.task_ms is not None:
+            child.pulse_due = None  # for as long as it likes: its time is the timeout's matter
+        else:
+            child.pulse_due = now + max(left_ms, 0) / 1000 + _PULSE_SLACK
+        if left_ms < 0:
+            return self._stall(child, "no-contact")
+        child.out_of_touch = False
+        return []
+
+    def _stall(self, child: Child, cause: str) -> list[Effect]:
+        """Said once, however long it lasts."""
+        if child.out_of_touch:
+            return []
+        child.out_of_touch = True
+        return [LogEvent("warning", "worker.child.stalled", {"slot": child.slot.index, "cause": cause})]
 
     def launch(self, slot: Slot, deadline: float | None) -> list[Effect]:
         """A new child, as the holder of an empty slot or the successor of its holder."""

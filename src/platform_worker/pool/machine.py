@@ -24,6 +24,7 @@ from platform_worker.pool.effects import (
 from platform_worker.pool.events import (
     ChildExited,
     ChildNotStarted,
+    ChildPulsed,
     ChildSaid,
     ChildStarted,
     FenceBusy,
@@ -107,7 +108,8 @@ class PoolMachine:
         due = [self._start_deadline, self._guardian_deadline, self._ladder.next_deadline()]
         for slot in self.slots:
             due.append(slot.restart_at)
-            due.extend(child.deadline for child in slot.children())
+            for child in slot.children():
+                due += [child.deadline, child.silent_at]
         return min((at for at in due if at is not None), default=None)
 
     def advance(self, now: float) -> list[Effect]:
@@ -122,6 +124,8 @@ class PoolMachine:
             for child in slot.children():
                 if child.deadline is not None and now >= child.deadline:
                     effects += self._lives.overdue(child, now)
+                if child.silent_at is not None and now >= child.silent_at:
+                    effects += self._lives.fall_silent(child)
             if slot.restart_at is not None and now >= slot.restart_at:
                 effects += self._lives.refill(slot, now)
         for phase in self._ladder.advance(now):
@@ -156,7 +160,7 @@ class PoolMachine:
                 effects = self.fail(reason, now)
             case StopRequested(mode):
                 effects = self._stop(mode, now)
-            case ChildStarted() | ChildNotStarted() | ChildSaid() | ChildExited():
+            case ChildStarted() | ChildNotStarted() | ChildSaid() | ChildPulsed() | ChildExited():
                 effects = self._lives.handle(event, now)
             case _:
                 unreachable(event)
@@ -181,7 +185,8 @@ class PoolMachine:
     @property
     def health(self) -> str:
         """``healthy``, or the reason of the contract."""
-        return health_reason(self.status, self.failure is not None, self.ready_count, self.policy.workers)
+        stalled = any(child.stalled for slot in self.slots for child in slot.children())
+        return health_reason(self.status, self.failure is not None, self.ready_count, self.policy.workers, stalled)
 
     def fail(self, reason: str, now: float) -> list[Effect]:
         """The pool cannot go on; the first reason stands."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform_worker.pool.states import WORKING_PHASES, ChildPhase
+from platform_worker.pool.states import SERVING_PHASES, WORKING_PHASES, ChildPhase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +12,18 @@ if TYPE_CHECKING:
 class Child:
     """One incarnation of a slot."""
 
-    __slots__ = ("deadline", "exhausted", "incarnation", "phase", "pressed", "ready_at", "reason", "slot")
+    __slots__ = (
+        "deadline",
+        "exhausted",
+        "incarnation",
+        "out_of_touch",
+        "phase",
+        "pressed",
+        "pulse_due",
+        "ready_at",
+        "reason",
+        "slot",
+    )
 
     def __init__(self, slot: Slot, incarnation: int, deadline: float | None) -> None:
         self.slot = slot
@@ -26,6 +37,20 @@ class Child:
         self.reason: str | None = None
         self.exhausted = False
         self.ready_at: float | None = None
+        #: When it has been silent for too long; ``None``: a task is in hand, or it has promised nothing.
+        self.pulse_due: float | None = None
+        #: Its source has had no contact for longer than it may.
+        self.out_of_touch = False
+
+    @property
+    def silent_at(self) -> float | None:
+        """When its silence is to be noticed."""
+        return self.pulse_due if self.phase in SERVING_PHASES else None
+
+    @property
+    def stalled(self) -> bool:
+        """It should take tasks, and does not get at them."""
+        return self.out_of_touch and self.phase in SERVING_PHASES
 
     def press(self, now: float, grace: float) -> list[Effect]:
         """Terminates it, and the next time kills it."""

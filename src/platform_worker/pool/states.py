@@ -56,3 +56,5 @@ IDLE_PHASES = frozenset({ChildPhase.LAUNCHING, ChildPhase.BOOTING, ChildPhase.BO
 WORKING_PHASES = frozenset(
     {ChildPhase.READY, ChildPhase.LAST, ChildPhase.RETIRING, ChildPhase.DONE, ChildPhase.EXPIRED}
 )
+#: Phases of a child that takes tasks, or has the last of its limit.
+SERVING_PHASES = frozenset({ChildPhase.READY, ChildPhase.LAST})

@@ -26,6 +26,7 @@ class Stimulus(Enum):
     EXITED = "exited"
     OVERDUE = "overdue"
     TIMED_OUT = "timed-out"
+    PULSED = "pulsed"
 
 
 class Action(Enum):
@@ -53,6 +54,8 @@ class Action(Enum):
     VANISH = "vanish"
     #: Its time is over: terminate, then kill.
     PRESS = "press"
+    #: It tells of its contact and its task.
+    NOTE = "note"
     #: It broke the protocol: kill.
     REFUSE = "refuse"
     #: True, and of no consequence.
@@ -65,27 +68,27 @@ _P, _S, _A = ChildPhase, Stimulus, Action
 _ORDER = tuple(Stimulus)
 _ROWS: dict[ChildPhase, tuple[Action, ...]] = {
     #                STARTED        NOT_STARTED     BOOTED     READY      LAST        EMPTY       DONE
-    #                FAILED      GARBLED    EXITED    OVERDUE   TIMED_OUT
+    #                FAILED      GARBLED    EXITED    OVERDUE   TIMED_OUT   PULSED
     _P.LAUNCHING: (_A.RUN, _A.VANISH, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.IMPOSSIBLE,
-                   _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.LEAVE, _A.PRESS, _A.IMPOSSIBLE),
+                   _A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.LEAVE, _A.PRESS, _A.IMPOSSIBLE, _A.IMPOSSIBLE),
     _P.BOOTING: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.OFFER, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-                 _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
+                 _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE, _A.REFUSE),
     _P.BOOTED: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-                _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
+                _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE, _A.REFUSE),
     _P.TAKING_OVER: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.SERVE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-                     _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
+                     _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE, _A.REFUSE),
     _P.READY: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REPLACE, _A.EXHAUST, _A.FAREWELL,
-               _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE),
+               _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE, _A.NOTE),
     _P.LAST: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.FAREWELL,
-              _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE),
+              _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE, _A.NOTE),
     # Told to stop: what it said before it heard that is still on its way.
     _P.RETIRING: (_A.IGNORE, _A.VANISH, _A.IGNORE, _A.IGNORE, _A.IGNORE, _A.EXHAUST, _A.FAREWELL,
-                  _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE),
+                  _A.EXCUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.EXPIRE, _A.IGNORE),
     _P.DONE: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE,
-              _A.REFUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE),
+              _A.REFUSE, _A.REFUSE, _A.LEAVE, _A.PRESS, _A.REFUSE, _A.REFUSE),
     # Its stacks are no words.
     _P.EXPIRED: (_A.IMPOSSIBLE, _A.IMPOSSIBLE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE, _A.REFUSE,
-                 _A.REFUSE, _A.IGNORE, _A.LEAVE, _A.PRESS, _A.IGNORE),
+                 _A.REFUSE, _A.IGNORE, _A.LEAVE, _A.PRESS, _A.IGNORE, _A.IGNORE),
 }  # fmt: skip
 
 TRANSITIONS: dict[tuple[ChildPhase, Stimulus], Action] = {

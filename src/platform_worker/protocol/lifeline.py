@@ -22,11 +22,19 @@ Up, child to guardian, in this order::
     failed worker-handlers-unimportable
     Timeout (0:00:31)!
 
+and between ``ready`` and what ends it, of a source that promises contact with its back end::
+
+    pulse limit=10000 silent=12 task=-
+
 ``booted``: the artifacts are verified, the handlers imported, the source constructed; ``ready``: tasks are taken;
 ``last``: the last task of the limit was received; ``empty``: nothing claimable is left; ``done``: everything is
 settled and exit 0 follows; ``failed``: exit 1 follows, for a reason of the closed sets. ``Timeout``: the hard deadline
 of the task in hand has passed; the stacks of all threads follow, line by line, and exit 1. The words are those of
 ``faulthandler``, whose watchdog says them with no help of the interpreter, which may be held by C code.
+
+``pulse``, in milliseconds: how long the source may be without contact; how long it has been, while it has the floor;
+how old the task in hand is, ``-`` where there is none. Every two seconds, and at the first start of a task after one
+that said ``-``. A pulse may be lost; nothing in it names a task.
 
 The end of the stream means to the child that the guardian is gone, and to the guardian that the child is.
 """
@@ -58,6 +66,9 @@ UP = frozenset({BOOTED, READY, LAST, EMPTY, DONE})
 
 _BOOT = "boot "
 _FAILED = "failed "
+PULSE = "pulse "
+#: More digits than any time has that is meant.
+_DIGITS = 15
 TIMEOUT = "timeout"
 _TIMEOUT = "Timeout ("
 
@@ -130,6 +141,14 @@ def parse_boot(line: bytes) -> Boot:
     return Boot(**fields)
 
 
+class Pulse(Value):
+    """What a child says of its contact and its task; milliseconds. ``task_ms`` is ``None`` where it has none."""
+
+    limit_ms: int
+    silent_ms: int
+    task_ms: int | None
+
+
 def parse_down(line: bytes) -> str:
     """One word to a running child."""
     word = line.decode("utf-8", "replace")
@@ -156,3 +175,24 @@ def parse_up(line: str) -> tuple[str, str | None]:
     if line.startswith(_TIMEOUT):
         return TIMEOUT, None
     raise LifelineViolation("no word of a child")
+
+
+def format_pulse(limit_ms: int, silent_ms: int, task_ms: int | None) -> str:
+    """``pulse limit=… silent=… task=…``."""
+    return f"{PULSE}limit={limit_ms} silent={silent_ms} task={'-' if task_ms is None else task_ms}"
+
+
+def parse_pulse(line: str) -> Pulse:
+    """What a line that begins with ``PULSE`` says."""
+    words = line.removeprefix(PULSE).split(" ")
+    values = [word.partition("=") for word in words]
+    if [name for name, _, _ in values] != ["limit", "silent", "task"]:
+        raise LifelineViolation("pulse: not its keys")
+    limit, silent, task = (value for _, _, value in values)
+    return Pulse(_milliseconds(limit), _milliseconds(silent), None if task == "-" else _milliseconds(task))
+
+
+def _milliseconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise LifelineViolation("pulse: not milliseconds")
+    return int(text)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _AFTER_FRUITLESS_RING = (5, 25, 125)
 #: A lost ring costs this much, never a job.
 _LOOK_AGAIN_MS = 1000
+#: A store that has not answered for so long is not merely slow; milliseconds.
+_CONTACT_LIMIT_MS = 10_000
 #: How often a worker looks for ended leases, and removes what is past its retention; seconds.
 _RECOVER_EVERY = 1.0
 _SWEEP_EVERY = 60.0
@@ -42,6 +44,8 @@ _SLOW_STOP = 0.05
 
 class QueueSource:
     """Implements ``tasks.contract.TaskSource``."""
+
+    contact_limit_ms = _CONTACT_LIMIT_MS
 
     def __init__(self, setup: SourceSetup, store: WorkerStore) -> None:
         self.handlers = setup.handlers
@@ -208,6 +212,8 @@ class QueueSource:
                 if self._unavailable:
                     self._unavailable = False
                     events.emit("info", "worker.queue.available")
+                if self._context is not None:
+                    self._context.contact()
                 return value
             # Not all at once: they lost the store at the same moment.
             patience(pause * (0.5 + luck() / 2))

@@ -14,7 +14,7 @@ from platform_worker.pool.states import PoolStatus, StopMode
 from platform_worker.ports_processes import StreamGarbled
 from platform_worker.protocol import ownership as own
 from platform_worker.protocol.control import dump
-from platform_worker.protocol.lifeline import TIMEOUT, LifelineViolation, parse_up
+from platform_worker.protocol.lifeline import PULSE, TIMEOUT, LifelineViolation, parse_pulse, parse_up
 from platform_worker.supervisor.control import ControlSessions
 from platform_worker.value import Value, unreachable
 
@@ -211,10 +211,11 @@ class SupervisorLoop:
     def _hear_line(self, slot: int, incarnation: int, line: str) -> None:
         stacks = self._stacks.get((slot, incarnation))
         if stacks is not None:
-            stacks.append(line)
+            if not line.startswith(PULSE):
+                stacks.append(line)
             return
         said = _said(slot, incarnation, line)
-        if said.word == TIMEOUT:
+        if isinstance(said, ev.ChildSaid) and said.word == TIMEOUT:
             self._stacks[slot, incarnation] = []
         self._happen(said)
 
@@ -340,8 +341,11 @@ class SupervisorLoop:
         control.close_all()
 
 
-def _said(slot: int, incarnation: int, line: str) -> ev.ChildSaid:
+def _said(slot: int, incarnation: int, line: str) -> ev.ChildSaid | ev.ChildPulsed:
     try:
+        if line.startswith(PULSE):
+            pulse = parse_pulse(line)
+            return ev.ChildPulsed(slot, incarnation, pulse.limit_ms, pulse.silent_ms, pulse.task_ms)
         word, reason = parse_up(line)
     except LifelineViolation:
         word, reason = "", None

@@ -79,6 +79,9 @@ class SourceContext(Protocol):
     def fileno(self) -> int:
         """A descriptor that is readable as soon as cancellation is requested; only to wait on, never to read."""
 
+    def contact(self) -> None:
+        """The back end has answered. Costs next to nothing; from any thread. See ``TaskSource.contact_limit_ms``."""
+
 
 class Task(Protocol):
     """One acquired piece of work."""
@@ -97,7 +100,13 @@ class Task(Protocol):
 
 
 class TaskSource(Protocol):
-    """Where a child's tasks come from."""
+    """Where a child's tasks come from.
+
+    May have an attribute ``contact_limit_ms``, read once after ``assert_ready``: the source then calls
+    ``context.contact()`` whenever its back end has answered, and a child without contact for longer, while the source
+    has the floor, makes the pool unhealthy (``worker-pool-stalled``). Without it, or where it is ``None``, nothing is
+    promised and nothing is watched.
+    """
 
     def assert_ready(self, context: SourceContext) -> None:
         """Raises if the source cannot give tasks; takes none. Recovers old claims of this slot."""

@@ -17,6 +17,9 @@ from spool_source import ring
 class SpoolSource:
     """One child's view of the spool."""
 
+    #: A folder that cannot be listed for so long makes the pool unhealthy.
+    contact_limit_ms = 10_000
+
     def __init__(self, setup: SourceSetup) -> None:
         self.handlers = setup.handlers
         self.directory = setup.root / setup.config["directory"]
@@ -44,6 +47,7 @@ class SpoolSource:
                 except FileNotFoundError:  # another child was faster
                     continue
                 return SpoolTask(self, name)
+            context.contact()
             if self._until_empty:
                 raise SourceExhausted
             ready, _, _ = select.select([context, self._bell], [], [], context.max_blocking_wait_ms / 1000)
