@@ -60,6 +60,9 @@ class Records(Protocol):
     def remove(self) -> bool:
         """Removes state, stop flag and locator with their temporary files; false where one could not be removed."""
 
+    def remove_workdirs(self) -> bool:
+        """Removes the jobs' work directories, which nobody uses any more; false where one could not be removed."""
+
 
 class Guardian(Protocol):
     """The guardian process, from its parent's side."""

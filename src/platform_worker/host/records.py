@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from platform_worker.config import LOCATOR_PATH, POOL_PATH
+from platform_worker.config import LOCATOR_PATH, POOL_PATH, WORKDIR_PATH
 from platform_worker.errors import WorkerLifecycleError
 
 _SECRET = 0o600
@@ -19,6 +19,7 @@ class FileRecords:
         self._locator = os.path.join(root, LOCATOR_PATH)
         self._state = os.path.join(root, state_path)
         self._flag = os.path.join(root, stop_flag_path)
+        self._workdirs = os.path.join(root, WORKDIR_PATH)
 
     def prepare(self) -> None:
         """Removes what a killed generation left; only under the claimed fence. Makes the folders."""
@@ -60,6 +61,17 @@ class FileRecords:
                 except OSError:
                     gone = False
         return gone
+
+    def remove_workdirs(self) -> bool:
+        try:
+            os.rmdir(self._workdirs)  # empty, unless a child was killed in a job
+        except FileNotFoundError:
+            return True
+        except OSError:
+            import shutil
+
+            shutil.rmtree(self._workdirs, ignore_errors=True)
+        return not os.path.lexists(self._workdirs)
 
 
 def pool_id(root: str, configured: str) -> str:

@@ -319,7 +319,7 @@ class SupervisorLoop:
             self._probe.close_listener()
             self._probe.close_all()
             self._probe = None
-        if not self._ports.records.remove():
+        if not (self._ports.records.remove() & self._ports.records.remove_workdirs()):
             self._ports.log.event("error", "worker.process.stop", cause="files-not-removed")
 
     def _say_stopped(self) -> None:
