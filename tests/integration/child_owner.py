@@ -116,7 +116,7 @@ class Child:
         return self
 
     def heard(self, seconds=15.0):
-        """The next line of the child's; ``None`` at the end."""
+        """The next line of the child's that is no pulse, which may come at any time; ``None`` at the end."""
         deadline = time.monotonic() + seconds
         while not self._lines and not self._ended:
             left = deadline - time.monotonic()
@@ -128,7 +128,7 @@ class Child:
                     data = b""
                 self._ended = not data
                 *whole, self._partial = (self._partial + data).split(b"\n")
-                self._lines += [line.decode() for line in whole]
+                self._lines += [line.decode() for line in whole if not line.startswith(b"pulse ")]
         return self._lines.pop(0) if self._lines else None
 
     def terminate(self):
