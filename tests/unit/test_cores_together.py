@@ -234,6 +234,8 @@ class Generation:
                 self.acts(child)
 
     def reads(self, child: Child, word: str) -> None:
+        if child.state == "stubborn":
+            return
         if word == "go":
             assert child.state == "waits", "go to a child that has not booted"
             working = [one for one in self.children.values() if one.alive and one.state in ("takes over", *AT_WORK)]
@@ -241,7 +243,7 @@ class Generation:
             child.state = "takes over"
         elif word == "go on":
             child.state = "works" if child.state == "works last" else child.state
-        elif child.state != "stubborn":
+        else:
             child.state = "leaves"
 
     def acts(self, child: Child) -> None:
