@@ -9,7 +9,7 @@ from harness import scaled
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("seed", range(1, scaled(40) + 1))
+@pytest.mark.parametrize("seed", range(1, scaled(60) + 1))
 def test_whatever_is_killed_nothing_outlives_its_generation_and_no_job_is_lost(seed: int) -> None:
     """A failure prints what was done, and the seed; ``bin/faults --seed`` makes the run again."""
     play(seed)

@@ -238,6 +238,23 @@ def test_a_killing_stop_kills_at_once() -> None:
     assert [RaiseStopFlag(), KillChild(0, 1)] == running().do(StopRequested(StopMode.KILLING))
 
 
+@pytest.mark.parametrize("word", ["last", "empty", "booted", "ready"])
+@pytest.mark.parametrize("mode", list(StopMode))
+def test_what_was_said_before_a_stop_was_heard_starts_nobody(mode: StopMode, word: str) -> None:
+    host = running()
+    host.do(StopRequested(mode))
+    assert [] == host.say(word)
+    assert [RemoveFiles(), ReleaseFence()] == host.exit(None, 9)
+
+
+def test_a_child_that_is_started_when_all_are_killed_does_not_take_over() -> None:
+    host = running(workers=2)
+    host.exit(None, 9, slot=1)
+    host.do(ChildStarted(1, 2))
+    host.do(StopRequested(StopMode.KILLING))
+    assert [] == host.do(ChildSaid(1, 2, "booted"))
+
+
 def test_a_child_without_a_task_in_hand_has_only_the_force_kill_budget() -> None:
     host = Host(workers=2)
     host.claim()

@@ -41,7 +41,7 @@ from platform_worker.pool.notices import Outlook
 from platform_worker.pool.restart import RestartBudget
 from platform_worker.pool.shutdown import Budgets, Ladder, Phase
 from platform_worker.pool.slots import Slot
-from platform_worker.pool.states import IDLE_PHASES, ChildPhase, PoolStatus, StopMode
+from platform_worker.pool.states import IDLE_PHASES, LEAVING_PHASES, ChildPhase, PoolStatus, StopMode
 from platform_worker.value import Value, unreachable
 
 TYPE_CHECKING = False
@@ -204,7 +204,9 @@ class PoolMachine:
             slot.validate()
         assert 0 <= self.ready_count <= self.policy.workers
         assert self.failure is None or self.finished or self.status is PoolStatus.STOPPING
-        assert self.status is not PoolStatus.STOPPING or all(slot.restart_at is None for slot in self.slots)
+        if self.status is PoolStatus.STOPPING:
+            assert all(slot.restart_at is None for slot in self.slots)
+            assert all(child.phase in LEAVING_PHASES for slot in self.slots for child in slot.children())
         assert not self._released or not any(slot.children() for slot in self.slots)
 
     # The pool's own steps
@@ -212,8 +214,6 @@ class PoolMachine:
     def _claimed(self, generation: int, now: float) -> list[Effect]:
         self.generation = generation
         self._start_deadline = now + self.boot_time
-        if self.status is PoolStatus.STOPPING:
-            return self._emptied(now)
         effects: list[Effect] = []
         for slot in self.slots:
             effects += self._lives.launch(slot, None)
@@ -230,9 +230,10 @@ class PoolMachine:
             for slot in self.slots:
                 slot.restart_at = None
                 slot.handing_over = False
+            asked = self._ask(now)
             if mode is not StopMode.KILLING:
                 self._ladder.begin(now)
-                effects += self._ask(now)
+                effects += asked
             else:
                 self._ladder.begin(now, immediate=True)
                 effects += self._enter(Phase.KILL)
@@ -246,11 +247,14 @@ class PoolMachine:
         return effects
 
     def _ask(self, now: float) -> list[Effect]:
-        """The cooperative phase. A child without a task in hand needs no more than the force-kill budget to end."""
+        """The cooperative phase. A child without a task in hand needs no more than the force-kill budget to end.
+
+        Whatever a child said before it heard of the stop is of no consequence from here on: nobody is replaced.
+        """
         effects: list[Effect] = []
         for slot in self.slots:
             for child in slot.children():
-                if child.phase is ChildPhase.DONE:
+                if child.phase in LEAVING_PHASES - {ChildPhase.RETIRING}:
                     continue
                 if child.phase in IDLE_PHASES and not child.pressed:
                     child.deadline = now + self.grace

@@ -58,3 +58,5 @@ WORKING_PHASES = frozenset(
 )
 #: Phases of a child that takes tasks, or has the last of its limit.
 SERVING_PHASES = frozenset({ChildPhase.READY, ChildPhase.LAST})
+#: Phases of a child that will go, and be replaced by what is there already or not at all.
+LEAVING_PHASES = frozenset({ChildPhase.RETIRING, ChildPhase.DONE, ChildPhase.EXPIRED})
