@@ -7,6 +7,7 @@ or killed; each of the two is killed at any step. A second generation waits for 
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from typing import Any
 
@@ -386,6 +387,8 @@ class World:
                 child.state = "stubborn" if stubborn else child.state
             if orphaned:
                 one.kill_supervisor()
+                if ("owner lost",) in one.choices():
+                    one.do("owner lost", self.now)
         for one in self.generations:
             one.happen(ev.StopRequested(StopMode.GRACEFUL), self.now)
             if one.frozen and not one.supervisor:
@@ -422,6 +425,19 @@ def test_whatever_happens_no_generation_lives_beside_another_and_every_stop_ends
     world = World()
     for pick, kind in steps:
         world.step(pick, kind)
+    world.end(slow, stubborn=stubborn, orphaned=orphaned)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 60), st.booleans(), st.booleans())
+def test_long_lives_end_as_short_ones_do(seed: int, slow: int, stubborn: bool, orphaned: bool) -> None:
+    chance = random.Random(seed)
+    world = World()
+    often = chance.choice([2, 5, 20])
+    for _ in range(chance.randint(20, 300)):
+        world.step(
+            chance.randrange(10**6), chance.randint(12, 24) if chance.randrange(often) == 0 else chance.randrange(12)
+        )
     world.end(slow, stubborn=stubborn, orphaned=orphaned)
 
 
