@@ -16,35 +16,17 @@ from typing import Any
 
 import pytest
 
-from harness import Application, scaled
+from harness import Application, eventually, scaled
 from harness.commands import command
 from harness.control import LOCATOR, ask, frame, locator, say, session, took
 from harness.faults import stop_clean
+from harness.mutation import mutated
+from harness.processes import descriptors, memory
 from platform_worker.errors import WorkerCommunicationError, WorkerError, WorkerNotRunningError
 from platform_worker.host import control_client
 
 Make = Callable[..., Application]
 MUTE = (5, "PLATFORM_WORKER_COMMUNICATION_FAILED: worker-communication-failed")
-
-
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """``data`` with one to three bytes or stretches of it changed, taken out, doubled or put in."""
-    text = bytearray(data)
-    for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(len(text) + 1)
-        end = min(len(text), at + chance.choice([1, 1, 1, 2, 8, 64]))
-        kind = chance.randrange(5)
-        if kind == 0:
-            text[at:end] = bytes(chance.randrange(256) for _ in range(end - at))
-        elif kind == 1:
-            del text[at:end]
-        elif kind == 2:
-            text[at:at] = text[at:end]
-        elif kind == 3:
-            text[at:at] = chance.choice([b"\n", b"\0", b'"', b"{", b"}", b",", b"9", b"\\u0000", b"\xff", b"NaN", b"-"])
-        else:
-            text[at:end] = chance.choice([b"true", b"null", b"1e9", b"[]", b"{}", b'""', b"1", b"1.0", b" "])
-    return bytes(text)
 
 
 def same(data: bytes, original: bytes) -> bool:
@@ -78,12 +60,14 @@ def garbage(chance: random.Random) -> bytes:
 
 
 def test_thousands_of_frames_that_are_no_request_are_closed_silently(application: Make) -> None:
-    """No answer, no stop, no line in the log, and status answers as before."""
+    """No answer, no stop, no line in the log, no descriptor and no memory kept, and status answers as before."""
     app = application(worker={"workers": 1})
     pool = app.start()
     chance = random.Random(4096)
     log = pool.log()
     right = {operation: frame(app.root, operation) for operation in ("status", "health", "stop")}
+    kept = len(descriptors(pool.supervisor))
+    at_first = memory(pool.supervisor)
     for number in range(scaled(1500)):
         original = right[chance.choice(list(right))]
         data = mutated(original, chance) if chance.random() < 0.8 else garbage(chance)
@@ -100,9 +84,13 @@ def test_thousands_of_frames_that_are_no_request_are_closed_silently(application
         except (ValueError, TypeError, RecursionError):
             pass
         assert b"" == say(app.root, data), (number, data)
+        if number == 500:  # what is loaded and cached at first use is there by now
+            at_first = memory(pool.supervisor)
         if number % 100 == 0:
             assert "running" == ask(app.root, "status")["result"]["state"]["status"]
     assert log == pool.log()
+    eventually(lambda: kept == len(descriptors(pool.supervisor)), 5, "every session's descriptor given back")
+    assert memory(pool.supervisor) - at_first < 1_000_000
     stop_clean(app, pool)
 
 

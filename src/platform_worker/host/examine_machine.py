@@ -19,6 +19,8 @@ _UNIT_FOLDERS = (
     "/usr/local/lib/systemd/system",
     "/usr/lib/systemd/system",
 )
+#: No unit is near this.
+_UNIT_MAX_CHARACTERS = 1024 * 1024
 
 
 def folders(root: str) -> Iterator[tuple[str, int, bool]]:
@@ -114,7 +116,7 @@ def unit_files(root: str) -> Iterator[tuple[str, list[str]]]:
                 continue
             seen.add(name)
             if _starts(text, root):
-                drop_ins = [file for folder in places for file in glob.glob(f"{glob.escape(folder)}/{name}.d/*.conf")]
+                drop_ins = [file for folder in places for file in _drop_ins(folder, name)]
                 parts = [_text(file) or "" for file in sorted(drop_ins, key=os.path.basename)]
                 yield name, [text, *parts]
 
@@ -128,9 +130,16 @@ def _starts(text: str, root: str) -> bool:
     return any("worker" in line for line in starts) and (named or inside)
 
 
+def _drop_ins(folder: str, name: str) -> list[str]:
+    return glob.glob(os.path.join(glob.escape(os.path.join(folder, f"{name}.d")), "*.conf"))
+
+
 def _text(path: str) -> str | None:
+    """``None`` for what is no unit: a mask (a link to /dev/null), a folder, a FIFO that would be waited for."""
+    if not os.path.isfile(path):
+        return None
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
+            return stream.read(_UNIT_MAX_CHARACTERS)
     except OSError:
         return None
