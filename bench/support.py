@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import select
 import shutil
@@ -48,7 +49,10 @@ class Row:
     def value(self) -> float:
         """The ratio of the medians, or our median."""
         ours = statistics.median(self.ours)
-        return ours if self.other is None else ours / statistics.median(self.other)
+        if self.other is None:
+            return ours
+        other = statistics.median(self.other)
+        return ours / other if other else math.inf if ours else 1.0
 
     @property
     def target(self) -> str:
@@ -183,7 +187,7 @@ def times(folder: Path) -> Iterator[Times]:
 
 # --- this package -----------------------------------------------------------------------------------------------------
 
-TASKS = """import os, time
+TASKS = """import itertools, os, time
 from platform_worker import task
 
 @task("noop")
@@ -191,6 +195,21 @@ def noop() -> None: pass
 
 @task("nap")
 def nap() -> None: time.sleep(0.01)
+
+@task("minute")
+def minute(label: str) -> None:
+    stamp(label)
+    time.sleep(60)
+
+@task("spin")
+def spin(label: str) -> None:
+    stamp(label)
+    while True: pass
+
+@task("hold")
+def hold(label: str) -> None:
+    stamp(label)
+    sum(itertools.repeat(1, 10**12))  # in C, and never gives the GIL back
 
 @task("stamp")
 def stamp(label: str) -> None:
@@ -247,6 +266,13 @@ def enqueue(folder: Path, jobs: Sequence[tuple[str, dict[str, Any]]]) -> None:
 
     with Queue.open(root=folder) as queue:
         queue.enqueue_many(NewJob(task=task, data=data) for task, data in jobs)
+
+
+def busy(folder: Path, fifo: Times, task: str, jobs: int) -> None:
+    """Returns when so many jobs of a task that takes long are in hand."""
+    enqueue(folder, [(task, {"label": "in-hand"})] * jobs)
+    for _ in range(jobs):
+        fifo.next()
 
 
 # --- peers ------------------------------------------------------------------------------------------------------------

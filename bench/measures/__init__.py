@@ -14,4 +14,9 @@ NAMES = (
     "latency_redis",
     "latency_postgres",
     "memory",
+    "outlive",
+    "replace",
+    "slow_clients",
+    "steady",
+    "survivors",
 )

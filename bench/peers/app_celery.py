@@ -3,6 +3,7 @@
 import os
 import time
 
+import app_minute
 from celery import Celery
 
 app = Celery("app_celery", broker=os.environ["BENCH_URL"])
@@ -16,5 +17,13 @@ def stamp(label):
     os.close(descriptor)
 
 
-def enqueue(_kind, label):
-    stamp.delay(label)
+@app.task(name="minute")
+def minute():
+    app_minute.minute()
+
+
+def enqueue(kind, label):
+    if kind == "minute":
+        minute.delay()
+    else:
+        stamp.delay(label)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 import platform_worker
-from platform_worker.host.logs import StderrLog
+from platform_worker.host.logs import StderrLog, _json_line
 from platform_worker.ports import EVENTS
 
 
-@pytest.fixture
-def lines(tmp_path, monkeypatch):
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+
+
+@pytest.fixture(params=["structlog is there", "nobody imported structlog"])
+def lines(request, tmp_path, monkeypatch):
     """A log, and what was written to it."""
-    monkeypatch.setattr(structlog, "is_configured", lambda: False)
+    if request.param == "structlog is there":
+        monkeypatch.setattr(structlog, "is_configured", lambda: False)
+    else:
+        monkeypatch.delitem(sys.modules, "structlog")
     monkeypatch.setattr("platform_worker.host.logs._is_terminal", lambda: False)
     with (tmp_path / "log").open("w+") as file:
         log = StderrLog(file.fileno(), slot=3)
@@ -32,6 +42,20 @@ def test_an_event_is_one_json_line(lines):
     stamp = line.pop("timestamp")
     assert {"event": "worker.child.exit", "level": "warning", "slot": 3, "cause": "signal", "code": None} == line
     assert stamp.endswith("Z")
+
+
+@given(fields=st.dictionaries(st.text(min_size=1), VALUES | st.lists(VALUES)))
+def test_a_line_is_the_same_with_and_without_structlog(fields):
+    render = structlog.processors.JSONRenderer(sort_keys=True, ensure_ascii=False)
+    stamped = structlog.processors.TimeStamper(fmt="iso", utc=True)(None, "info", {})["timestamp"]
+    ours = _json_line("info", "worker.child.exit", fields)
+    stamp = json.loads(ours)["timestamp"]
+    record = {**fields, "event": "worker.child.exit", "level": "info", "timestamp": stamp}
+
+    assert render(None, "info", record) == ours
+    between = datetime.fromisoformat(stamp) - datetime.fromisoformat(stamped)
+    assert 0 <= between.total_seconds() < 60
+    assert len("2026-01-01T00:00:00.000000Z") == len(stamp)
 
 
 def test_fields_are_bounded(lines):
