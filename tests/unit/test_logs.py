@@ -17,7 +17,6 @@ import platform_worker
 from platform_worker.host.logs import StderrLog, _json_line
 from platform_worker.ports import EVENTS
 
-
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 
 
