@@ -347,11 +347,19 @@ def commands(peer: str, workers: int, url: str = "") -> list[str | Path]:
     """The command that starts a peer's pool."""
     huey = "-k process -d 0.001 -m 0.01 -n -q"
     celery = "--without-gossip --without-mingle --without-heartbeat -l WARNING"
+    many = [PYTHON, PEERS / "many.py", str(workers)]
+    procrastinate = "--app=app_procrastinate.app --log-level=error worker --concurrency=1"
+    taskiq = "--max-async-tasks 1 --max-prefetch 1 --ack-type when_executed --log-level WARNING"
     return {
         "huey": [BIN / "huey_consumer", "app_huey.huey", "-w", str(workers), *huey.split()],
         "celery": [BIN / "celery", "-A", "app_celery", "worker", "-c", str(workers), *celery.split()],
         "dramatiq": [BIN / "dramatiq", "app_dramatiq", "-p", str(workers), "-t", "1"],
         "rq": [BIN / "rq", "worker-pool", "default", "-n", str(workers), "-u", url, "-q"],
+        "saq": [BIN / "saq", "app_saq.settings", "--workers", str(workers), "-q"],
+        "arq": [*many, BIN / "arq", "app_arq.WorkerSettings"],
+        "procrastinate": [*many, BIN / "procrastinate", *procrastinate.split()],
+        "pgqueuer": [*many, PYTHON, PEERS / "app_pgqueuer.py"],
+        "taskiq": [BIN / "taskiq", "worker", "app_taskiq:broker", "-w", str(workers), *taskiq.split()],
     }[peer]
 
 

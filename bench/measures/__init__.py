@@ -9,6 +9,8 @@ NAMES = (
     "throughput",
     "throughput_redis",
     "throughput_postgres",
+    "peers_redis",
+    "peers_postgres",
     "recycle",
     "latency",
     "latency_redis",

@@ -7,7 +7,9 @@ import app_minute
 from celery import Celery
 
 app = Celery("app_celery", broker=os.environ["BENCH_URL"])
-app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1, broker_connection_retry_on_startup=True)
+app.conf.update(
+    task_ignore_result=True, worker_prefetch_multiplier=1, task_acks_late=True, broker_connection_retry_on_startup=True
+)
 
 
 @app.task(name="stamp")
@@ -22,8 +24,18 @@ def minute():
     app_minute.minute()
 
 
-def enqueue(kind, label):
-    if kind == "minute":
+@app.task(name="noop")
+def noop():
+    pass
+
+
+def enqueue(kind, argument):
+    if kind == "noop":
+        stamp.delay("first")
+        for _ in range(int(argument)):
+            noop.delay()
+        stamp.delay("last")
+    elif kind == "minute":
         minute.delay()
     else:
-        stamp.delay(label)
+        stamp.delay(argument)

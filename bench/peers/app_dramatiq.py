@@ -3,6 +3,7 @@
 import os
 
 import app_minute
+import app_rq
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
@@ -19,5 +20,16 @@ def minute():
     app_minute.minute()
 
 
-def enqueue(_kind, _label):
-    minute.send()
+@dramatiq.actor
+def stamp(label):
+    app_rq.stamp(label)
+
+
+def enqueue(kind, argument):
+    if kind == "minute":
+        minute.send()
+        return
+    stamp.send("first")
+    for _ in range(int(argument)):
+        noop.send()
+    stamp.send("last")
