@@ -11,8 +11,12 @@ import random
 import socket
 from pathlib import Path
 
+import pytest
+
 DRIVER = os.environ.get("PLATFORM_WORKER_TEST_DRIVER", "")
 TRANSPORT = os.environ.get("PLATFORM_WORKER_TEST_TRANSPORT", "")
+#: For a test that says what there is where nothing was chosen.
+of_the_defaults = pytest.mark.skipif(bool(DRIVER or TRANSPORT), reason="a driver or transport is chosen for this run")
 _PORTS: dict[str, int] = {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -231,7 +232,7 @@ def test_a_reference_is_resolved_at_the_start_and_named_where_it_is_off(
 ) -> None:
     """Exit 2, nothing started; the variable and the key are named, the value is not shown."""
     app = application()
-    text = (app.root / "worker.toml").read_text().replace("workers = 2", "")
+    text = re.sub(r"(workers|driver) = .*", "", (app.root / "worker.toml").read_text())
     (app.root / "worker.toml").write_text(text.replace("[worker]", f'[worker]\n{key} = {{ env = "PW_SETTING" }}'))
     app.build()
     pool = refused(app, f"PLATFORM_WORKER_USAGE: {expected}", 2, **({} if value is None else {"PW_SETTING": value}))

@@ -16,6 +16,7 @@ from harness import Application, Pool, eventually
 from harness.application import WORKER
 from harness.commands import Outcome, command
 from harness.control import HEALTH_KEYS, LOCATOR, SUMMARY_KEYS
+from harness.variants import of_the_defaults
 
 Make = Callable[..., Application]
 
@@ -69,6 +70,7 @@ def shut(app: Application, pool: Pool) -> None:
     app.assert_clean()
 
 
+@of_the_defaults
 def test_each_command_prints_one_object_with_its_exact_keys(application: Make) -> None:
     """From build to stop, the summaries have exactly their keys, sorted, and stderr is empty."""
     app = application(worker={"workers": 2})

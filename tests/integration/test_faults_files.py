@@ -16,6 +16,7 @@ from harness.application import KEPT, WORKER
 from harness.broken_files import broken_files
 from harness.control import LOCATOR, SOCKET, STATE, STATE_KEYS, ask, locator
 from harness.faults import identities, left, stop_clean, under_way
+from harness.variants import of_the_defaults
 
 Make = Callable[..., Application]
 TMP = Path("var/tmp")
@@ -34,6 +35,7 @@ def modes(root: Path) -> dict[str, int]:
     return {path.name: path.lstat().st_mode & 0o777 for path in (root / TMP).iterdir()}
 
 
+@of_the_defaults
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0])
 def test_files_of_a_running_pool_have_exactly_their_form(application: Make, mask: int) -> None:
     """Names, modes, keys and bytes, whatever the umask; after the stop three are left."""

@@ -134,6 +134,24 @@ def test_at_its_limit_it_says_so_while_the_last_task_is_in_hand_and_waits():
     assert [("complete", 1), ("complete", 2)] == world.ledger()
 
 
+def test_a_stop_that_answers_its_last_at_once_is_about_the_time_after_that_task():
+    world = World([lambda: 1, lambda: "never"], limit=1)
+    say = world.process.say
+    world.process.say = lambda line: (say(line), world.stop())
+    world.runner.run()
+
+    assert (["last"], [("complete", 1)]) == (world.process.said, world.ledger())
+
+
+def test_a_stop_between_claim_and_start_gives_the_last_task_back_without_a_word():
+    world = World([lambda: "never"], limit=1)
+    receive = world.source.receive
+    world.runner._source.receive = lambda context: (receive(context), world.stop())[0]
+    world.runner.run()
+
+    assert ([], [("release", 1)]) == (world.process.said, world.ledger())
+
+
 def test_told_to_go_on_it_takes_another_limit_of_tasks():
     world = World([lambda: 1, lambda: 2, lambda: world.stop()], limit=1)  # noqa: PLW0108  there is no world yet
     world.orders.hear("go on")

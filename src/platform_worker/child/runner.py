@@ -67,14 +67,15 @@ class Runner:
             task = self._receive()
             if task is None:
                 return False
-            if left == 0:
-                self._context.reach_limit()
-                self._process.say(LAST)
             if self._orders.stop_requested():
                 # The stop came between the claim and the start: the handler is not entered any more.
                 self._settle(task, Interrupted())
-            else:
-                self._work(task)
+                continue
+            if left == 0:
+                # A stop that answers this word means the time after this task: that is how a batch of one job ends.
+                self._context.reach_limit()
+                self._process.say(LAST)
+            self._work(task)
         self._progress.rest()
         return True
 
